@@ -1,0 +1,331 @@
+"""The search chain: lanes, verification, enrichment, fallback, budgets, keys, selection. Real loopback providers."""
+from __future__ import annotations
+
+import threading
+import time
+import unittest
+from typing import Any, Dict, List, Mapping, Optional
+
+import websearch
+from tests.support import Hold, Loopback, RawLoopback, RecordedRequest, Reply, bare_environment, loopback_settings
+
+GROK_ANSWER = {
+    "status": "completed",
+    "output": [
+        {"type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "q", "sources": []}},
+        {"type": "message", "role": "assistant", "content": [{
+            "type": "output_text", "text": "The answer [[1]](https://a.example.org/1).",
+            "annotations": [{"type": "url_citation", "url": "https://a.example.org/1", "title": "First"}]}]},
+    ],
+}
+GROK_WITHOUT_SEARCH = {"status": "completed", "output": [
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "From memory."}]}]}
+
+
+def found(*paths: str, host: str = "s.example.org") -> Dict[str, Any]:
+    """A Tavily or SearXNG reply with these pages."""
+    return {"results": [{"title": f"Title {path}", "url": f"https://{host}/{path}", "content": f"about {path}"}
+                        for path in paths]}
+
+
+def web_of(settings: Mapping[str, str]) -> websearch.WebSearch:
+    """A WebSearch with these settings, nothing private blocked, nothing outside asked."""
+    return websearch.WebSearch(bare_environment(loopback_settings(settings)))
+
+
+def search(settings: Mapping[str, str], text: str = "q", *, provider: str = "auto", extra: Optional[int] = None,
+           seconds: float = 20.0, limit_given: bool = True, **query: Any) -> Dict[str, Any]:
+    """The result of one search with these settings."""
+    with web_of(settings) as web:
+        return web.search(websearch.SearchQuery(text, today="2026-11-30", **query), websearch.Deadline(seconds), provider,
+                          extra, limit_given)
+
+
+def grok(server: Any, **more: str) -> Dict[str, str]:
+    return {"GROK_SEARCH_API_KEY": "xai-test-key", "GROK_SEARCH_URL": server.url(), **more}
+
+
+def tavily(server: Any, **more: str) -> Dict[str, str]:
+    return {"TAVILY_API_KEY": "tvly-test-key", "TAVILY_API_URL": server.url(), **more}
+
+
+def labels(result: Mapping[str, Any]) -> List[str]:
+    return [source["provider"] for source in result["sources"]]
+
+
+def outcomes(result: Mapping[str, Any]) -> List[Any]:
+    return [(attempt["provider"], attempt["outcome"]) for attempt in result["attempted"]]
+
+
+class Answers(unittest.TestCase):
+    def test_a_verified_answer_comes_first_and_is_enriched(self) -> None:
+        with Loopback({"*": GROK_ANSWER}) as answers, Loopback({"*": found("1", "2", "3", "4")}) as sources:
+            result = search({**grok(answers), **tavily(sources)})
+        self.assertEqual(result["content"], "The answer [[1]](https://a.example.org/1).")
+        self.assertEqual(labels(result), ["grok_responses", "tavily_enrichment", "tavily_enrichment", "tavily_enrichment"])
+        self.assertEqual((result["search_provider"], result["fallback_used"], result["fallback_reason"]),
+                         ("grok_responses", False, None))
+        self.assertEqual(outcomes(result), [("grok", "ok"), ("tavily", "ok")])
+        self.assertEqual(result["sources_count"], 4)
+
+    def test_extra_sources_zero_asks_no_source_provider(self) -> None:
+        with Loopback({"*": GROK_ANSWER}) as answers, Loopback({"*": found("1")}) as sources:
+            result = search({**grok(answers), **tavily(sources)}, extra=0)
+            self.assertEqual(sources.requests, [])
+        self.assertEqual(labels(result), ["grok_responses"])
+
+    def test_enrichment_delays_a_good_answer_by_two_seconds_at_most(self) -> None:
+        with Loopback({"*": GROK_ANSWER}) as answers, RawLoopback(Hold()) as sources:
+            started = time.monotonic()
+            result = search({**grok(answers), **tavily(sources)})
+            self.assertLess(time.monotonic() - started, 3.5)
+            self.assertLess(sources.wait_for_drop().after_seconds, 3.5)
+        self.assertEqual(labels(result), ["grok_responses"])
+
+    def test_text_without_a_search_is_never_shown(self) -> None:
+        with Loopback({"*": GROK_WITHOUT_SEARCH}) as answers, Loopback({"*": found("1", "2")}) as sources:
+            result = search({**grok(answers), **tavily(sources)})
+        self.assertIsNone(result["content"])
+        self.assertEqual((result["fallback_used"], result["fallback_reason"]), (True, "grok_sources_empty"))
+        self.assertEqual(labels(result), ["tavily_fallback", "tavily_fallback"])
+        self.assertEqual(result["search_provider"], "tavily")
+
+    def test_each_failure_of_the_answer_has_its_reason(self) -> None:
+        empty = {"status": "completed", "output": []}
+        rows = ((Reply(401, {"error": "no"}), "auth_error"), (Reply(429, {"error": "slow down"}), "rate_limited"),
+                (Reply(500, {"error": "broken"}), "provider_error"), (Reply(200, "<html>hello</html>"), "parse_error"),
+                (Reply(403, {"error": "Your team has used all available credits"}), "access_error"), (empty, "content_empty"))
+        for reply, reason in rows:
+            with self.subTest(reason), Loopback({"*": reply}) as answers, Loopback({"*": found("1")}) as sources:
+                result = search({**grok(answers), **tavily(sources)})
+                self.assertEqual(result["fallback_reason"], "grok_" + reason)
+
+    def test_a_silent_answer_provider_times_out_and_falls_back(self) -> None:
+        with RawLoopback(Hold()) as answers, Loopback({"*": found("1")}) as sources:
+            result = search({**grok(answers), **tavily(sources)}, seconds=3.0)
+            self.assertTrue(answers.wait_for_drop())
+        self.assertEqual(result["fallback_reason"], "grok_timeout")
+
+    def test_a_named_answer_provider_does_not_fall_back(self) -> None:
+        with Loopback({"*": GROK_WITHOUT_SEARCH}) as answers, Loopback({"*": found("1")}) as sources:
+            with self.assertRaises(websearch.WebError) as caught:
+                search({**grok(answers), **tavily(sources)}, provider="grok")
+            self.assertEqual(sources.requests, [])
+        self.assertEqual(caught.exception.code, "WEB_PROVIDER_RESPONSE_INVALID")
+        self.assertEqual([a.outcome for a in caught.exception.attempted], ["error"])
+
+    def test_third_parties_that_the_user_did_not_choose_are_not_asked_for_enrichment(self) -> None:
+        with Loopback({"*": GROK_ANSWER}) as answers, Loopback({"*": found("1")}) as other:
+            # keyless mode alone does not make Tavily the user's choice, and no source provider is configured
+            result = search({**grok(answers), "WEBSEARCH_KEYLESS": "auto", "WEBSEARCH_PROVIDERS": "", "HTTPS_PROXY": other.url()})
+            self.assertEqual(other.requests, [])
+        self.assertEqual(labels(result), ["grok_responses"])
+
+
+class Sources(unittest.TestCase):
+    def test_without_an_answer_provider_nothing_fell_back(self) -> None:
+        with Loopback({"*": found("1", "2")}) as sources:
+            result = search(tavily(sources))
+        self.assertEqual((result["content"], result["fallback_used"], result["fallback_reason"]), (None, False, None))
+        self.assertEqual(labels(result), ["tavily", "tavily"])
+
+    def test_the_first_source_provider_with_a_source_ends_the_lane(self) -> None:
+        with Loopback({"*": found()}) as empty, Loopback({"*": found("1")}) as second:
+            result = search({**tavily(empty), "SEARXNG_URL": second.url()})
+        self.assertEqual(outcomes(result), [("tavily", "empty"), ("searxng", "ok")])
+
+    def test_limit_bounds_what_is_shown_and_the_session_keeps_all(self) -> None:
+        with Loopback({"*": found(*"123456789")}) as sources:
+            web = web_of(tavily(sources))
+            self.addCleanup(web.close)
+            result = web.search(websearch.SearchQuery("q", 3), websearch.Deadline(10))
+            query, kept = web.get_sources(result["session_id"])
+        self.assertEqual((len(result["sources"]), result["sources_count"], query, len(kept)), (3, 9, "q", 9))
+
+    def test_everyone_answered_and_nothing_was_found(self) -> None:
+        with Loopback({"*": found()}) as sources:
+            with self.assertRaises(websearch.WebError) as caught:
+                search(tavily(sources))
+        self.assertEqual(caught.exception.code, "WEB_NO_RESULTS")
+
+    def test_everyone_failed_names_each_and_why(self) -> None:
+        with Loopback({"*": Reply(401, {"detail": {"error": "bad key"}})}) as one, Loopback({"*": 500}) as two:
+            with self.assertRaises(websearch.WebError) as caught:
+                search({**tavily(one), "SEARXNG_URL": two.url()})
+        error = caught.exception
+        self.assertEqual(error.code, "WEB_ALL_PROVIDERS_FAILED")
+        self.assertEqual([(a.provider, a.code) for a in error.attempted],
+                         [("tavily", "WEB_PROVIDER_AUTH_ERROR"), ("searxng", "WEB_PROVIDER_ERROR")])
+        self.assertIn("bad key", error.message)
+
+    def test_a_filter_that_an_api_lacks_skips_it(self) -> None:
+        with Loopback({"*": {"success": True, "data": {"web": []}}}) as firecrawl, Loopback({"*": found("1")}) as searxng:
+            result = search({"FIRECRAWL_API_KEY": "fc-test-key", "FIRECRAWL_API_URL": firecrawl.url("/v2"),
+                             "SEARXNG_URL": searxng.url()}, include_domains=("s.example.org",),
+                            exclude_domains=("x.example.org",))
+            self.assertEqual(firecrawl.requests, [])
+        self.assertEqual(outcomes(result)[0], ("firecrawl", "skipped"))
+
+    def test_sources_known_to_break_a_filter_are_dropped_with_a_note(self) -> None:
+        replies = {"results": found("1")["results"] + found("2", host="other.example.net")["results"]}
+        with Loopback({"*": replies}) as sources:
+            result = search(tavily(sources), include_domains=("s.example.org",))
+        self.assertEqual([source["url"] for source in result["sources"]], ["https://s.example.org/1"])
+        self.assertTrue(any("dropped" in note for note in result["notes"]))
+
+    def test_silent_providers_leave_time_for_the_last_one(self) -> None:
+        with RawLoopback(Hold()) as silent, Loopback({"*": found("late")}) as last:
+            started = time.monotonic()
+            result = search({"EXA_API_KEY": "exa-test-key", "EXA_API_URL": silent.url(), "BRAVE_API_KEY": "brave-test-key",
+                             "BRAVE_API_URL": silent.url(), **tavily(last),
+                             "WEBSEARCH_PROVIDERS": "exa,brave,tavily"}, seconds=4.0)
+        self.assertLess(time.monotonic() - started, 4.2)
+        self.assertEqual(outcomes(result), [("exa", "error"), ("brave", "error"), ("tavily", "ok")])
+        self.assertEqual(result["attempted"][0]["code"], "WEB_PROVIDER_TIMEOUT")
+
+
+class Policy(unittest.TestCase):
+    def test_a_refused_key_gives_way_to_the_next_one(self) -> None:
+        def answer(request: RecordedRequest) -> Any:
+            good = request.header("authorization") == "Bearer tvly-second"
+            return found("1") if good else Reply(401, {"detail": {"error": "bad key"}})
+
+        with Loopback({"*": answer}) as sources:
+            web = web_of(tavily(sources, TAVILY_API_KEY="tvly-first1,tvly-second"))
+            self.addCleanup(web.close)
+            for text in ("one", "two"):
+                web.search(websearch.SearchQuery(text), websearch.Deadline(10))
+            seen = [request.header("authorization") for request in sources.requests]
+        self.assertEqual(seen, ["Bearer tvly-first1", "Bearer tvly-second", "Bearer tvly-second"])
+
+    def test_a_refused_provider_rests_in_auto_but_not_when_named(self) -> None:
+        limited = Reply(429, {"detail": {"error": "limit"}}, (("Retry-After", "60"),))
+        with Loopback({"*": limited}) as one, Loopback({"*": found("1")}) as two:
+            web = web_of({**tavily(one), "SEARXNG_URL": two.url()})
+            self.addCleanup(web.close)
+            for text in ("one", "two"):
+                result = web.search(websearch.SearchQuery(text), websearch.Deadline(10))
+            with self.assertRaises(websearch.WebError):
+                web.search(websearch.SearchQuery("three"), websearch.Deadline(10), "tavily")
+            self.assertEqual(len(one.requests), 2)
+        self.assertEqual(outcomes(result), [("tavily", "skipped"), ("searxng", "ok")])
+        self.assertIn("rests for", result["attempted"][0]["message"])
+
+    def test_a_short_retry_after_is_waited_for_once(self) -> None:
+        with Loopback() as sources:
+            sources.answer("/search", Reply(429, {}, (("Retry-After", "1"),)), found("1"))
+            started = time.monotonic()
+            result = search(tavily(sources))
+            self.assertGreaterEqual(time.monotonic() - started, 1.0)
+            self.assertEqual(len(sources.requests), 2)
+        self.assertEqual(labels(result), ["tavily"])
+
+    def test_a_502_is_tried_once_more(self) -> None:
+        with Loopback() as sources:
+            sources.answer("/search", 502, 502, found("1"))
+            with self.assertRaises(websearch.WebError):
+                search(tavily(sources))
+            self.assertEqual(len(sources.requests), 2)
+
+    def test_a_second_call_opens_no_new_connection(self) -> None:
+        with Loopback({"*": found("1")}) as sources:
+            web = web_of(tavily(sources))
+            self.addCleanup(web.close)
+            for text in ("one", "two", "three"):
+                web.search(websearch.SearchQuery(text), websearch.Deadline(10))
+            self.assertEqual((len(sources.requests), sources.connections), (3, 1))
+
+    def test_equal_searches_in_flight_share_one_request(self) -> None:
+        with Loopback({"*": Reply(200, found("1"), delay_seconds=0.3)}) as sources:
+            web = web_of(tavily(sources))
+            self.addCleanup(web.close)
+            results: List[Any] = []
+            threads = [threading.Thread(target=lambda: results.append(
+                web.search(websearch.SearchQuery("same"), websearch.Deadline(10)))) for _ in range(20)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual((len(results), len(sources.requests)), (20, 1))
+
+    def test_cancelling_ends_the_call_and_asks_nobody_else(self) -> None:
+        with RawLoopback(Hold()) as silent, Loopback({"*": found("1")}) as other:
+            web = web_of({**tavily(silent), "SEARXNG_URL": other.url()})
+            self.addCleanup(web.close)
+            deadline = websearch.Deadline(20)
+            errors: List[str] = []
+
+            def run() -> None:
+                try:
+                    web.search(websearch.SearchQuery("q"), deadline)
+                except websearch.WebError as error:
+                    errors.append(error.code)
+
+            thread = threading.Thread(target=run)
+            thread.start()
+            silent.wait_for_requests()
+            cancelled_at = time.monotonic()
+            deadline.cancel()
+            self.assertLess(silent.wait_for_drop().at - cancelled_at, 0.1)
+            thread.join(5)
+            self.assertEqual((errors, other.requests), (["WEB_ABORTED"], []))
+
+    def test_no_key_shows_when_a_provider_echoes_it(self) -> None:
+        with Loopback({"*": Reply(401, {"detail": {"error": "key tvly-test-key is wrong"}})}) as sources:
+            with self.assertRaises(websearch.WebError) as caught:
+                search(tavily(sources), provider="tavily")
+        self.assertNotIn("tvly-test-key", str(websearch.error_result(caught.exception)))
+
+
+class Selection(unittest.TestCase):
+    def test_an_unknown_provider_is_missing_and_an_unconfigured_one_unavailable(self) -> None:
+        for name, code in (("nobody", "WEB_PROVIDER_CONFIGURED_MISSING"), ("brave", "WEB_PROVIDER_CONFIGURED_UNAVAILABLE"),
+                           ("local", "WEB_PROVIDER_CONFIGURED_UNAVAILABLE")):
+            with self.subTest(name), self.assertRaises(websearch.WebError) as caught:
+                search({}, provider=name)
+            self.assertEqual(caught.exception.code, code)
+
+    def test_strict_selection_wants_exactly_one_configured_provider(self) -> None:
+        with Loopback({"*": found("1")}) as sources:
+            one = {**tavily(sources), "WEBSEARCH_SELECTION": "strict"}
+            self.assertEqual(labels(search(one)), ["tavily"])
+            with self.assertRaises(websearch.WebError) as several:
+                search({**one, "SEARXNG_URL": sources.url()})
+            with self.assertRaises(websearch.WebError) as none:
+                search({"WEBSEARCH_SELECTION": "strict"})
+        self.assertEqual((several.exception.code, none.exception.code),
+                         ("WEB_PROVIDER_AMBIGUOUS", "WEB_PROVIDER_UNAVAILABLE"))
+
+    def test_the_list_of_providers_replaces_order_and_set(self) -> None:
+        settings = websearch.Settings.from_env({"WEBSEARCH_PROVIDERS": "searxng, tavily", "TAVILY_API_KEY": "tvly-test-key",
+                                                "SEARXNG_URL": "http://h.example", "EXA_API_KEY": "exa-test-key"})
+        self.assertEqual([p.id for p in websearch.provider_chain(settings)], ["searxng", "tavily"])
+
+    def test_with_nothing_configured_keyless_modes_come_before_duckduckgo_and_open(self) -> None:
+        def chain(**environ: str) -> List[str]:
+            return [p.id for p in websearch.provider_chain(websearch.Settings.from_env(environ))]
+
+        self.assertEqual(chain(), ["tavily", "you", "firecrawl", "duckduckgo", "open"])
+        self.assertEqual(chain(WEBSEARCH_KEYLESS="off"), ["duckduckgo", "open"])
+        self.assertEqual(chain(EXA_API_KEY="exa-test-key"), ["exa", "duckduckgo", "open"])
+        self.assertEqual(chain(TAVILY_API_KEY="tvly-test-key", WEBSEARCH_KEYLESS="on"),
+                         ["tavily", "you", "firecrawl", "duckduckgo", "open"])
+        self.assertEqual(chain(XAI_API_KEY="xai-test-key")[0], "grok")
+        self.assertNotIn("grok", chain(XAI_API_KEY="xai-test-key", GROK_SEARCH_URL="https://gateway.example/v1"))
+
+    def test_a_changed_settings_file_serves_the_next_call(self) -> None:
+        import os
+        import tempfile
+        with Loopback({"*": found("1")}) as sources, tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "env")
+            web = web_of({"WEBSEARCH_CONFIG": path})
+            self.addCleanup(web.close)
+            with self.assertRaises(websearch.WebError):
+                web.search(websearch.SearchQuery("q"), websearch.Deadline(5))
+            with open(path, "w") as file:
+                file.write(f"SEARXNG_URL={sources.url()}\n")
+            self.assertEqual(labels(web.search(websearch.SearchQuery("q"), websearch.Deadline(5))), ["searxng"])
+
+
+if __name__ == "__main__":
+    unittest.main()
