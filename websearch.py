@@ -36,22 +36,63 @@ import re
 import sys
 import threading
 import time
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    FrozenSet,
-    Iterable,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Set,
-    Tuple,
-    Union,
-)
+from operator import itemgetter as _itemgetter
+
+TYPE_CHECKING = False  # for type checkers only: importing typing would cost the start as much as json does
+if TYPE_CHECKING:
+    from typing import (
+        Any,
+        Callable,
+        Dict,
+        FrozenSet,
+        Iterable,
+        Iterator,
+        List,
+        Mapping,
+        NamedTuple,
+        Optional,
+        Sequence,
+        Set,
+        Tuple,
+        Union,
+    )
+else:
+    # The records of this module are named tuples. typing.NamedTuple compiles a constructor for each class, which took
+    # half of the time of importing this module; this one only keeps the names of the fields.
+
+    class _RecordType(type):
+        """Makes a named tuple class of a class body with annotated fields and their defaults."""
+
+        def __new__(mcs, name, bases, namespace):
+            fields = tuple(namespace.get("__annotations__", ()))
+            defaults = {field: namespace[field] for field in fields if field in namespace}
+            getters = {field: property(_itemgetter(position)) for position, field in enumerate(fields)}
+            return type.__new__(mcs, name, bases, {
+                **namespace, **getters, "__slots__": (), "_fields": fields, "_field_defaults": defaults})
+
+    class NamedTuple(tuple, metaclass=_RecordType):
+        """An immutable record that is also a tuple, as typing.NamedTuple's are."""
+
+        def __new__(cls, *values, **named):
+            if named or len(values) != len(cls._fields):
+                values += tuple(named.pop(field) if field in named else cls._field_defaults[field]
+                                for field in cls._fields[len(values):])
+                if named or len(values) != len(cls._fields):
+                    raise TypeError(f"{cls.__name__} has no such field")
+            return tuple.__new__(cls, values)
+
+        def _replace(self, **named):
+            """A copy with other values in the named fields."""
+            values = [named.pop(field, value) for field, value in zip(self._fields, self)]
+            return type(self)(*values, **named)
+
+        def __repr__(self):
+            told = ", ".join(f"{field}={value!r}" for field, value in zip(self._fields, self))
+            return f"{type(self).__name__}({told})"
+
+        def __getnewargs__(self):
+            return tuple(self)
+
 
 # ---- Limits and defaults -------------------------------------------------------
 # Every number that more than one section or a reader of the README cares about.
@@ -1147,8 +1188,9 @@ _TRACKING = Pattern(r"(?:utm_[^=]*|gclid|gclsrc|gbraid|wbraid|dclid|fbclid|msclk
                     r"|mc_eid|ref_src|ref_url|_hsenc|_hsmi|mkt_tok|srsltid|vero_id|oly_anon_id|oly_enc_id)(?:=|\Z)")
 _ESCAPE = Pattern(r"%[0-9a-fA-F]{2}")
 
-Address = Tuple[int, int]  # (32 or 128 bits, value)
-Network = Tuple[int, int, int]  # (32 or 128 bits, value of its first address, length of the prefix)
+if TYPE_CHECKING:
+    Address = Tuple[int, int]  # (32 or 128 bits, value)
+    Network = Tuple[int, int, int]  # (32 or 128 bits, value of its first address, length of the prefix)
 
 
 class Url(NamedTuple):
@@ -3197,7 +3239,7 @@ _STYLE_BACKGROUND = Pattern(r"(?:^|;)background(?:-color)?:([^;!]+)")
 _VISUALLY_HIDDEN = Pattern(r"(?i)(?:^|[\s\"'=])(?:sr-only|visually-?hidden|screen-reader(?:-text|-only)?|a11y-hidden)(?:[\s\"'>]|$)")
 _EXTRA_TAGS = frozenset("nav footer aside dialog button search".split())
 _JUDGED_BY_CLASS = frozenset(
-    "div section ul ol p table form header figure fieldset details dl li td tr aside center address menu span a".split())
+    "div section ul ol p table form header figure fieldset details dl aside center address menu".split())
 _EXTRA_ROLES = frozenset((
     "navigation", "banner", "contentinfo", "complementary", "search", "dialog", "alertdialog", "menu", "menubar",
     "tablist", "toolbar", "tooltip"))
@@ -3225,13 +3267,12 @@ def _role_of(shape: _Shape) -> str:
         is_content = tag == "script" and "math/tex" in source or tag == "input" and "checkbox" in source
         return "" if is_content else _HIDDEN
     if source:
-        lowered = source.lower()
-        if ("style" in lowered or "hidden" in lowered or "sr-only" in lowered or "screen-reader" in lowered
-                or "katex" in lowered or "mathjax" in lowered):
+        if ("style" in source or "hidden" in source or "sr-only" in source or "screen-reader" in source or "katex" in source
+                or "athJax" in source or "STYLE" in source or "HIDDEN" in source):
             role = _hiding_role(shape, tag)
             if role:
                 return role
-        if tag in _JUDGED_BY_CLASS and ("class" in lowered or "id" in lowered or "role" in lowered):
+        if tag in _JUDGED_BY_CLASS:
             role = _class_role(shape, tag)
             if role:
                 return role
@@ -3274,8 +3315,6 @@ def _class_role(shape: _Shape, tag: str) -> str:
     role = attributes.get("role", "").lower()
     if role in _EXTRA_ROLES:
         return _EXTRA
-    if tag in ("span", "a", "li", "td", "tr"):
-        return ""
     words = attributes.get("class", "")
     if tag != "section" and "section" not in words:  # there ids are made from headings
         words = attributes.get("id", "") + " " + words
@@ -3302,6 +3341,16 @@ def _role_of_words(words: str) -> str:
 
 # ---- finding the main content
 
+
+def _ancestors(element: Element) -> Iterator[Element]:
+    """The element and all above it, from the inside out."""
+    node: Optional[Element] = element
+    while node is not None:
+        yield node
+        node = node.parent
+
+
+
 _VEILED_SHARE = 0.9
 _THREAD_REST = 250
 _SURE_SHARE = 0.05
@@ -3311,8 +3360,8 @@ _DESCEND_SHARE = 0.78  # go down into a child with this share …
 _DESCEND_SHARE_MARKED = 0.6  # … or this, when it says that it is the content
 _FULL_BLOCK_CHARS = 100  # blocks from here on count in full, shorter ones less: prose comes in paragraphs
 _PRE_CHARS = 1500  # a log in one post does not outweigh the thread
-_LINKS_ONLY_SHARE = 0.85
-_ARTICLE_PROSE = 1500
+_LINKS_ONLY_SHARE = 0.5
+_ARTICLE_PROSE, _ARTICLE_SHARE = 1500, 0.6
 _CARD_CHARS = 120  # a link longer than this is a card: its text is content
 _CONTENT_WORDS = Pattern(
     r"(?i)(?:^|[\s_-])(?:article-?(?:body|content|text)|post-?(?:body|content|entry)|entry-?content|story-?body|main-?content|markdown-body|"
@@ -3436,13 +3485,15 @@ def _main_element(root: Element) -> Element:
 
 
 def _trim_around(main: Element) -> None:
-    """Drop what consists of links, outside of a main element that is an article; in lists and shops it may be content."""
-    if main.prose < _ARTICLE_PROSE:
+    """Drop what has a role or consists of links, outside of a main element that is an article; elsewhere it may be content."""
+    root = list(_ancestors(main))[-1]
+    if main.prose < _ARTICLE_PROSE or main.prose < _ARTICLE_SHARE * root.prose:
         return
     inside, outside = main, main.parent
     while outside is not None:
         for child in outside.children:
-            if child.__class__ is not str and child is not inside and child.link > _LINKS_ONLY_SHARE * child.text:
+            if child.__class__ is not str and child is not inside and (
+                    child.shape.role or child.link > _LINKS_ONLY_SHARE * child.text):
                 child.out = False
         inside, outside = outside, outside.parent
 
@@ -3490,6 +3541,8 @@ class _Row:
 
 def resolve_link(href: str, base: str) -> str:
     """`href` made absolute against `base`; "" for what is not http, https or mailto, or does not parse."""
+    if _PLAIN_URL.fullmatch(href):
+        return href
     href = _CONTROL_BLANKS.sub("", href.strip())
     if not href:
         return ""
@@ -3509,6 +3562,7 @@ def resolve_link(href: str, base: str) -> str:
 
 
 _CONTROL_BLANKS = Pattern(r"[\x00-\x1f\x7f]+")
+_PLAIN_URL = Pattern(r"https?://[a-z0-9.-]+(?:/[\w./~%?&=+:@,;!#-]*)?", re.ASCII)
 _SCHEME = Pattern(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _URL_ESCAPES = {" ": "%20", "<": "%3C", ">": "%3E", '"': "%22", "`": "%60", "\\": "%5C", "|": "%7C", "\xa0": "%C2%A0"}
 _URL_ODD = Pattern(r"[\s<>\"`\\|]")
@@ -3823,6 +3877,8 @@ class _Writer:
     def _item(self, element: Element, parts: List[Any]) -> List[Any]:
         """A list item, not yet marked: the list knows how."""
         blocks = self.blocks(parts)
+        if any(block.kind == "h" for block in blocks):
+            return blocks  # a list of sections or cards
         value = attribute(element, "value")
         return [_Block("item", _join_item(blocks), int(value) if value.isdigit() and len(value) < 7 else None)] if blocks else []
 
@@ -3833,7 +3889,10 @@ class _Writer:
             start = attribute(element, "start")
             number = int(start) if start.isdigit() and len(start) < 7 else 1
         lines: List[str] = []
-        for block in self.blocks(parts):
+        content = self.blocks(parts)
+        if any(block.kind == "h" for block in content):
+            return [_loose_item(block) for block in content]
+        for block in content:
             if block.kind != "item" and lines:
                 lines.append(_indent(block.text, "  " if number is None else "   "))
                 continue
@@ -4130,6 +4189,13 @@ def _line_started(line: str) -> str:
     return "\\" + line if _LINE_START.match(line) and not line.startswith(("```", "~~~")) else line
 
 
+def _loose_item(block: _Block) -> _Block:
+    """An item that stands among sections, as a list of its own."""
+    if block.kind == "item":
+        block.kind, block.text = "list", "- " + _indent(block.text, "  ")[2:]
+    return block
+
+
 def _heading_parts(text: str) -> Tuple[str, str]:
     mark, _, rest = text.partition(" ")
     return mark + " ", rest
@@ -4195,8 +4261,9 @@ _METHODS: Dict[str, Callable[[_Writer, Element, List[Any]], List[Any]]] = {
 # regression on the development half of seven extraction corpora (articles, forums, shops, documentation, in a dozen
 # languages), each page counting the same; in cross-validation by site they lose 0.015 of F1 against these pages.
 
-_CONTENT_THRESHOLD = -1.0  # the fitted bias, and a little: a lost paragraph costs more than a stray line
-_SMALL_PAGE_BLOCKS, _SMALL_PAGE_MARGIN = 20, 2.5  # what little there is in the main element of a small page is kept
+_CONTENT_THRESHOLD = 0.1  # the fitted bias, and a little: a lost paragraph costs more than a stray line
+_SMALL_PAGE_BLOCKS, _SMALL_PAGE_MARGIN = 12, 2.5  # what little there is in the main element of a small page is kept
+_DOCS_MARGIN = 1.5  # documentation has few teasers in its main element, but many short blocks
 _SIZE_STEPS = (12, 25, 50, 90, 160, 320, 640)  # characters; a CJK character counts 2.5
 _DENSITY_STEPS = (0.02, 0.2, 0.5, 0.85)  # share of link text
 _PROSE_STEPS = (400, 1500, 5000)  # prose weight of the main element
@@ -4240,6 +4307,7 @@ _FIRST_WORDS: Tuple[Tuple[str, Pattern], ...] = (
         r"select|\d+$)")),
 )
 _FORUM_URL = Pattern(r"(?i)forum|thread|topic|/t/|community|discuss|/questions?/|viewtopic|showthread|bbs|board|comments")
+_DOCS_URL = Pattern(r"(?i)//docs?\.|/docs?/|/reference|/manual|/guides?/|/api/|readthedocs|\.github\.io|/man/|/book/|tutorial|/howto|/learn/|/help/|wiki")
 _CAMEL_CASE = Pattern("(?<=[a-z])(?=[A-Z])")
 _WORD_IN_CLASS = Pattern("[a-z]{3,}|ad")
 _TELLING_TAGS = frozenset(
@@ -4254,6 +4322,8 @@ class _Size(NamedTuple):
     length: int
     density: float
     start: str
+    size_step: int
+    density_step: int
 
     @property
     def is_long(self) -> bool:
@@ -4285,9 +4355,9 @@ class _Judge:
     def content(self) -> List[_Block]:
         """The blocks that are content; all of the main element's where nearly nothing would remain."""
         limit = _CONTENT_THRESHOLD
-        is_small = len(self.blocks) < _SMALL_PAGE_BLOCKS
+        margin = _SMALL_PAGE_MARGIN if len(self.blocks) < _SMALL_PAGE_BLOCKS else _DOCS_MARGIN if "page:docs" in self.page else 0.0
         return [block for index, block in enumerate(self.blocks)
-                if self.weight(index) > limit - (_SMALL_PAGE_MARGIN if is_small and self._is_in_main(block.source) else 0)]
+                if self.weight(index) > limit - (margin if margin and self._is_in_main(block.source) else 0.0)]
 
     def weight(self, index: int) -> float:
         """How much speaks for a block, as log odds."""
@@ -4298,8 +4368,8 @@ class _Judge:
         return known + self._sum(self.own_names(index))
 
     def _sum(self, names: Iterable[str]) -> float:
-        weights = self.weights
-        return sum([weights[name] for name in names if name in weights])
+        weight_of = self.weights.get
+        return sum([weight_of(name, 0.0) for name in names])
 
     def names(self, index: int) -> List[str]:
         """All that is true of a block: what the weights are fitted on."""
@@ -4316,8 +4386,8 @@ class _Judge:
 
     def _block_names(self, block: _Block, size: _Size) -> Iterator[str]:
         tag = block.source.tag
-        yield f"size:{_step(size.length, _SIZE_STEPS)}"
-        yield f"density:{_step(size.density, _DENSITY_STEPS)}"
+        yield f"size:{size.size_step}"
+        yield f"density:{size.density_step}"
         yield "kind:" + block.kind
         yield "tag:" + (tag if tag in _SOURCE_TAGS else "other")
         if block.source.shape.source:
@@ -4336,11 +4406,11 @@ class _Judge:
 
     def _place_names(self, index: int, block: _Block, size: _Size) -> Iterator[str]:
         """Where the block stands among the long blocks of the main element and around the title."""
-        step = _step(size.length, _SIZE_STEPS)
+        step = size.size_step
         place = "before" if index < self.first_long else "after" if index > self.last_long else "between"
         yield "place:" + place
         yield f"place:{place}+size{min(step, 4)}"
-        yield f"place:{place}+density{_step(size.density, _DENSITY_STEPS)}"
+        yield f"place:{place}+density{size.density_step}"
         if block.kind == "h":
             yield f"place:{place}+heading"
         if place == "after":
@@ -4359,7 +4429,7 @@ class _Judge:
                 yield label + ":none"
                 continue
             size = self.sizes[other]
-            step, density = min(5, _step(size.length, _SIZE_STEPS)), _step(size.density, _DENSITY_STEPS)
+            step, density = min(5, size.size_step), size.density_step
             yield f"{label}:size{step}"
             yield f"{label}:density{density}"
             yield f"{label}:{self.blocks[other].kind}"
@@ -4370,6 +4440,8 @@ class _Judge:
     def _page_names(self, root: Element, url: str) -> List[str]:
         """What kind of page it is."""
         names = ["page:forum"] if _FORUM_URL.search(url) else []
+        if _DOCS_URL.search(url):
+            names.append("page:docs")
         if sum(block.kind == "code" for block in self.blocks) >= 3:
             names.append("page:code")
         names.append(f"page:prose{_step(self.main.prose, _PROSE_STEPS)}")
@@ -4378,7 +4450,7 @@ class _Judge:
 
     def _page_crosses(self, names: Tuple[str, ...], size: _Size) -> Iterator[str]:
         """The page's kind alone and together with roles and link density."""
-        density = _step(size.density, _DENSITY_STEPS)
+        density = size.density_step
         roles = [name for name in names if name.startswith("role:")]
         for page in self.page:
             yield page
@@ -4462,14 +4534,6 @@ def _counts(items: Iterable[str]) -> Dict[str, int]:
     return counts
 
 
-def _ancestors(element: Element) -> Iterator[Element]:
-    """The element and all above it, from the inside out."""
-    node: Optional[Element] = element
-    while node is not None:
-        yield node
-        node = node.parent
-
-
 def _size_of(block: _Block) -> _Size:
     text, linked = block.text, 0
     if "](" in text:
@@ -4478,7 +4542,9 @@ def _size_of(block: _Block) -> _Size:
     length = len(text)
     if not text.isascii():
         length += int(len(_CJK.findall(text)) * 1.5)
-    return _Size(length, min(1.0, linked / length) if length else 0.0, _START.sub("", text[:90], 1)[:60].lower())
+    density = min(1.0, linked / length) if length else 0.0
+    return _Size(length, density, _START.sub("", text[:90], 1)[:60].lower(),
+                 _step(length, _SIZE_STEPS), _step(density, _DENSITY_STEPS))
 
 
 def _wording_names(size: _Size) -> Iterator[str]:
@@ -4534,70 +4600,70 @@ def _title_index(blocks: List[_Block], title: str) -> int:
 
 
 _WEIGHT_TABLE = """
-cards: 0 .9 1 -.3 2 -.2 3 -.2 4 -.2
-class: about .5 accordion -1 action -.2 actions -.3 active -.4 ad .2 add .3 alert -.7 align -.5 all -.5 area -.7
-class: article .3 author -.9 auto -.5 avatar -.1 background .2 banner -.2 bar -2.1 base .5 between .1 black -.1
-class: block .4 blog -.2 blue .7 body .6 bold 1.2 border -.2 bottom -.8 box -.6 btn -.6 button -.8 buttons -.6
-class: byline -1.2 caption -.6 card -.9 carousel -.1 cart .3 category .3 cell -.3 center .5 clear -1.3 clearfix -.2
-class: close -.4 code -.2 col -.2 collapse .7 color -1.2 cols 1.1 columns -.1 commentform -.3 comments .2
-class: component -.2 contact -1 content .5 contents .1 control -2.2 copy -.2 copyright -.9 count -1.2 css .3 cta -.1
-class: custom -.3 dark .3 data .1 date -.6 default .8 description -.4 desktop -.8 detail -.2 details -.2 display -.5
-class: div .4 divider .8 dropdown -.1 edit .4 editor -.2 email .2 embed -.9 entry .6 feature .4 featured .1
-class: features .4 filter -.7 first -.5 fixed -.4 flex -.2 font -.2 footer -2 for .1 form -1.5 format -.8 from .5
-class: full .1 gallery -.5 gap -.6 gray .4 grid -.6 group .6 has .1 head -.3 header -.5 heading .9 headline -.4
-class: hidden -.1 hide .3 highlight .2 home -.3 horizontal .9 hover -.5 html .6 icon .7 image -1 images .2 info -.2
-class: inline -1.5 inner -.1 intro .1 item -.2 items -.6 justify -.1 label -.3 language -.2 large -.7 last -1
-class: layout -.4 lead -.4 left .6 light -.1 line -.5 link -.6 links -1.2 list -.3 logo -.2 main .5 margin .3 max .8
-class: media .1 medium .5 menu .1 message .2 meta -1 mobile -.4 module .4 more .5 name .5 nav -.9 new -1.5 news -.8
-class: none .4 normal .3 notes .1 notice -.3 odd .9 offset .8 only -.2 options -.7 other -.5 outer -.4 overflow .4
-class: overlay .4 padding .3 page .2 paragraph .4 post -.4 posts -.7 price .9 primary .6 print -.4 product .4
-class: publish -.6 quick -.1 quote 1 rating .2 related -1.2 relative .4 reply .2 respond -.4 responsive 1.5
-class: review -.2 reviews -.4 right -.5 rounded .8 row .1 screen -.7 scroll .2 search -.1 secondary -1 section .7
-class: select 1 share .6 show -.1 side -.1 sidebar -1 simple .4 single .6 site -.8 size .3 slide -.1 slider 1.5
-class: small -.5 space -.4 span .7 standard -.4 start .5 status .4 sticky .6 style -.6 sub -.9 subtitle .2 tab -.6
-class: table -.3 tabs .3 tag .6 teaser -.9 template -.5 text -.1 textwidget -.3 the .2 theme .5 thread .8 time -.5
-class: title .2 toggle .3 topic 1.2 uppercase -.2 user -.7 value .2 vertical -.5 video -.8 view -.4 warning -.3
-class: white -.5 wide .3 widget .3 width .1 with .6 wrap .1 wrapper -.3
-density: 0 .2 1 .6 2 -.4 3 -.1 4 -.3
-far: 0 .4 1 -.3 2 -.3 3 -.2 5 .5
-first: byline+long .4 byline+short -.4 comment -.7 comment+long -.2 comment+short -.5 credit -.8 credit+long -.6
-first: credit+short -.3 legal -1 legal+long -.3 legal+short -.7 navigation -.3 navigation+long .3
-first: navigation+short -.7 related -.7 related+long -.3 related+short -.4 share -.7 share+long -.2 share+short -.4
-first: subscribe -1 subscribe+long -.6 subscribe+short -.4
-heading: next+density0 -.1 next+density2 .1 next+density3 -.1 next+density4 .1 next+size0 -.1 next+size1 -.2
-heading: next+size3 .1 next+size5 .4 previous+density0 .1 previous+density1 -.4 previous+density3 .1
-heading: previous+density4 1.1 previous+size1 .1 previous+size2 .3 previous+size3 .2 previous+size4 .1
-heading: previous+size5 .3
-in: a -.7 article .2 aside -1.1 blockquote -.2 details .7 dl -.2 figcaption -.4 figure -.5 footer -1.1 form -.7
-in: header -.6 main .4 nav -.5 ol .1 section .3 ul -.3
-kind: caption -.5 code -.2 h -.7 list -.2 p -.7 quote -.2 table .6
-next: code .4 density0 .2 density1 .3 density2 -.5 h -.6 list -.5 p -.5 quote -.4 size0 -.1 size2 .1 size4 .1
-next: table -.3
-page: code 1.8 code+density0 .4 code+density1 .6 code+density2 .5 code+density3 .3 code+density4 .1 forum -.1
-page: forum+density0 -.2 forum+density1 -.5 forum+density2 .1 forum+density3 .1 forum+density4 .4 forum+extra -.4
-page: prose0 .2 prose0+density0 .3 prose0+density1 .7 prose0+density2 -.6 prose0+density3 .2 prose0+density4 -.4
-page: prose0+extra .2 prose1 -.2 prose1+comments .5 prose1+density0 .3 prose1+density1 -.3 prose1+density2 -.3
-page: prose1+density3 .3 prose1+density4 -.2 prose1+extra -.9 prose2+comments -1.9 prose2+density0 -.1
-page: prose2+density2 .2 prose2+density3 -.3 prose2+density4 .2 prose2+extra -.1 prose3+comments -.9
-page: prose3+density0 -.4 prose3+density1 .2 prose3+density2 .2 prose3+density3 -.2 prose3+density4 .1
-page: prose3+extra .3 share3 .1 share3+density0 .1 share3+density1 .5 share3+density3 -.2 share3+density4 -.2
-page: share4 .3 share4+comments -.3 share4+density0 .9 share4+density2 -.1 share4+density3 -.6 share4+extra -.7
-place: after -.5 after+0 .4 after+1 -.2 after+2 .1 after+3 -.3 after+4 -.6 after+density0 -.2 after+density1 -.2
-place: after+density2 .1 after+density3 .3 after+density4 -.5 after+heading -.9 after+size0 -.1 after+size2 -.2
-place: after+size4 -.3 before .3 before+density0 .3 before+density1 .8 before+density2 -.9 before+density3 -.4
-place: before+density4 .4 before+heading .4 before+size1 -.4 before+size2 -.1 before+size4 .8 between .3
-place: between+density0 .1 between+density1 .1 between+density2 .3 between+density4 -.2 between+heading -.1
-place: between+size0 -.1 between+size2 .1 between+size3 .1 between+size4 .2
-previous: code .1 density0 .4 density1 .3 density2 .2 density4 -.2 h -.4 list -.3 none -.8 p -.4 quote -.2 rule .3
-previous: size0 -.2 size1 -.1 size3 .4 size4 .5 size5 .2 table -.1
-repeat: 1 -.8 2 -.7 4 -.1
-role: comments -.1 extra -.5
-share: 3 -.3 4 -.6
-size: 0 -.2 1 -.4 2 -.2 3 .1 4 -.2 5 .2 6 .3 7 .4
-tag: a .1 article .1 dd -.9 div -.7 dt -.1 ol .1 other -.4 section .3 ul -.3
-text: digits -.7 image .2 legal -1.5 price -.5 sentence .5
-title: above -1.3 is -1.4 under .3
-zone: 0 .4 1 .1 2 .2 4 -.1 5 .3 6 -.9
+cards: 0 .9 1 -.2 2 -.1 3 -.3 4 -.3
+class: about .3 accordion -.6 actions -.4 active -.4 ad .3 add .4 alert -.9 align -.7 all -.6 and -.1 area -.5
+class: article .3 author -.8 auto -.4 avatar -.1 banner -.1 bar -2.1 base .5 between .4 black -.2 block .4 blog -.2
+class: blue .5 body .5 bold 1.4 bottom -.7 box -.5 btn -.5 button -.8 buttons -.7 byline -1.1 caption -.4 card -.9
+class: carousel -.4 cart -.1 category .6 cell -.4 center .5 clear -1.3 clearfix -.2 close -.5 code -.3 col -.1
+class: collapse .6 color -1.4 column .1 columns -.1 comment -.4 comments .3 component -.2 content .5 contents .1
+class: control -2.4 copy -.2 copyright -.8 count -1.1 css .3 cta .2 custom -.3 dark .4 data .2 date -.3 default .7
+class: desc -.4 description -.3 desktop -.7 details -.2 display -.1 div .4 divider .7 dropdown -.1 edit .3
+class: editor -.1 element .1 email .3 end .5 entry .7 feature .8 featured .1 field -.4 filter -.7 first -.4
+class: fixed -.4 flex -.4 font -.3 footer -2.2 for .1 form -1.6 from .5 full .2 gallery -.3 gray .5 grid -.4
+class: group .6 has .2 head -.2 header -.5 heading .7 headline -.5 hero .2 hidden -.1 hide .1 highlight .1
+class: horizontal .7 hover -.4 html .7 icon .5 image -1.1 images .2 img -.1 info -.3 inline -1.6 inner -.2 item -.2
+class: items -.4 justify -.5 label -.1 large -.6 last -.9 layout -.5 lead -.4 left .6 line -.5 link -.1 links -1.4
+class: list -.3 logo .4 main .6 margin .1 max .8 media -.1 medium 1.2 message .5 meta -1 mobile -.4 module .4
+class: more .6 name .6 nav -.8 new -.9 news -.8 next -.1 none .4 normal .5 note -.1 notice -.4 odd .8 offset .7
+class: only -.2 options -.3 other -.7 outer -.4 overflow .3 overlay .3 padding .1 page .2 paragraph .3 photo .2
+class: post -.4 posts -.8 price 1.2 primary .6 print -.4 product .4 publish -1.2 quick .2 quote 1.2 rating -.4
+class: related -1.1 relative .2 reply .4 responsive 1.9 review -.3 reviews -.3 right -.5 rounded .8 row .2
+class: screen -.5 scroll .1 search -.1 secondary -.8 section .7 select .9 shadow .1 share .7 show -.5 side -.2
+class: sidebar -1.2 simple .1 single .7 site -.7 size .3 slide -.2 slider 1.6 small -.7 space -.4 standard -.5
+class: start .2 status .1 sticky .7 style -.2 sub -.9 subtitle .2 summary .2 tab -.3 table -.1 tabs .2 tag .4
+class: template -.4 the .1 theme .2 thumbnail -.3 time -.5 title .4 top -.2 topic 1.3 uppercase -.2 user -1.1
+class: value .4 vertical -.6 video -.9 view -.7 white -.6 wide .3 widget .3 width -.1 with .5 wrap .1 wrapper -.4
+density: 0 .2 1 .7 2 -.4 3 -.2 4 -.3
+far: 0 .5 1 -.2 2 -.3 3 -.2 4 -.1 5 .4
+first: byline .2 byline+long .6 byline+short -.4 comment -.7 comment+long -.2 comment+short -.5 credit -.8
+first: credit+long -.5 credit+short -.3 legal -1 legal+long -.4 legal+short -.6 navigation -.6 navigation+short -.7
+first: related -.8 related+long -.3 related+short -.4 share -.6 share+long -.2 share+short -.4 subscribe -1.1
+first: subscribe+long -.5 subscribe+short -.5
+heading: next+density1 .1 next+density3 .1 next+size0 .3 next+size1 -.3 next+size3 .1 next+size4 -.1 next+size5 .3
+heading: previous+density0 .3 previous+density1 -.1 previous+density2 .2 previous+density3 .3 previous+density4 1.3
+heading: previous+size1 .5 previous+size2 .4 previous+size4 .3 previous+size5 .6
+in: a -.4 article .3 aside -1.3 dl -.4 figcaption -.4 figure -.4 footer -1.3 form -.6 header -.6 li 1.3 main .3
+in: ol -.2 section .3 table .3 ul -.6
+kind: caption -.4 code .1 h -.5 list .4 p -.3 table .8
+next: caption .2 code .5 density0 .2 density1 .2 density2 -.4 density3 -.1 h -.2 list -.1 none .2 p -.1 quote -.2
+next: rule -.2 size0 -.2 size2 .1 size3 -.1 size5 .1
+page: code 1.7 code+density1 1 code+density2 .3 code+density3 .2 code+density4 .1 docs 1.1 docs+density0 .9
+page: docs+density1 -.6 docs+density2 .8 docs+density3 .2 docs+density4 -.3 forum -.1 forum+comments -.3
+page: forum+density0 -.2 forum+density1 -.5 forum+density2 -.2 forum+density3 .4 forum+density4 .5 forum+extra -.7
+page: prose0 .2 prose0+density0 .3 prose0+density1 .7 prose0+density2 -.4 prose0+density4 -.5 prose0+extra .3
+page: prose1 -.2 prose1+comments .6 prose1+density0 .3 prose1+density1 -.5 prose1+density2 -.3 prose1+density3 .4
+page: prose1+density4 -.1 prose1+extra -.9 prose2+comments -1.7 prose2+density0 -.1 prose2+density1 .1
+page: prose2+density2 .1 prose2+density3 -.3 prose2+density4 .2 prose2+extra -.1 prose3+comments -1.4
+page: prose3+density0 -.4 prose3+density1 .3 prose3+density2 .2 prose3+density3 -.3 prose3+density4 .1
+page: prose3+extra .2 share3 .1 share3+density0 .1 share3+density1 .4 share3+density3 -.4 share3+density4 -.1
+page: share3+extra -.1 share4 .2 share4+comments -.2 share4+density0 .8 share4+density2 -.1 share4+density3 -.6
+page: share4+extra -.7
+place: after -.5 after+0 .3 after+1 -.1 after+2 -.1 after+3 -.2 after+4 -.4 after+density0 -.1 after+density1 -.2
+place: after+density3 .3 after+density4 -.5 after+heading -.9 after+size0 -.1 after+size1 .2 after+size2 -.1
+place: after+size3 -.1 after+size4 -.3 before .3 before+density0 .2 before+density1 .9 before+density2 -.6
+place: before+density3 -.6 before+density4 .4 before+heading .6 before+size0 .1 before+size1 -.4 before+size2 -.2
+place: before+size4 .8 between .2 between+density0 .1 between+density2 .2 between+density3 .1 between+density4 -.2
+place: between+heading -.2 between+size0 -.1 between+size1 -.1 between+size2 .1 between+size3 .1 between+size4 .2
+previous: caption .4 code .2 density0 .3 density1 .2 density2 .1 density3 -.1 density4 -.2 h -.1 list -.2 none -.2
+previous: p -.1 quote .1 rule .1 size0 -.2 size1 -.3 size2 -.1 size3 .3 size4 .3 size5 .1 table -.1
+repeat: 1 -.8 2 -.6
+role: extra -.5
+share: 3 -.3 4 -.7
+size: 0 -.2 1 -.3 2 -.2 4 -.2 5 .2 6 .3 7 .3
+tag: article .1 dd -.4 div -.5 dt -.2 li -.2 ol .3 other -.1 p .2 section .5 ul .2
+text: digits -.8 image .1 legal -1.9 price -.4 sentence .6 twice .1
+title: above -1.6 is -1.6 under .3
+zone: 0 .4 2 .2 3 -.2 4 -.1 5 .5 6 -.8
 """
 _WEIGHTS: Dict[str, float] = {}  # filled on first use
 
@@ -4924,16 +4990,16 @@ def _further_links(order: List[Element], writer: _Writer) -> Tuple[Link, ...]:
     """Links of the page that its text does not show, each address once, hidden ones left out."""
     found: Dict[str, str] = {}
     for element in order:
-        if element.tag != "a" or len(found) >= MAX_LINKS:
+        if element.tag != "a":
             continue
+        if len(found) >= MAX_LINKS:
+            break
         href = attribute(element, "href")
-        if not href or href[0] == "#" or _is_hidden(element):
-            continue
-        url = writer.resolve(href)
-        if url and url not in writer.shown and url not in found and url.partition("#")[0] != writer.page:
-            text = text_of_element(element)
+        url = writer.resolve(href) if href and href[0] != "#" else ""
+        if url and url not in writer.shown and url not in found and url.partition("#")[0] != writer.page and not _is_hidden(element):
+            text = " ".join(unescape_html(_raw_text(element)).split())
             if text:
-                found[url] = one_line(text, 100)
+                found[url] = clean_text(text[:100])
     return tuple(Link(text, url) for url, text in found.items())
 
 
@@ -5032,6 +5098,8 @@ _GUESSES = (
 GUESS_MIN_SCORE = 0.45  # of what ordinary text scores: below, nothing fits and windows-1252 stands
 GUESS_LANGUAGE_FACTOR = 1.3  # a codec that fits the page's own lang attribute
 GUESS_CHALLENGER_FACTOR = 0.9  # others must beat windows-1252 clearly: é and ö are in many tables
+GUESS_MIXED_SHARE = 0.4  # touches between ASCII and other letters, of the others: words of one alphabet hardly have any
+_LATIN_CODECS = frozenset(("cp1252", "cp1250", "iso8859_2", "cp1254"))
 
 _CHARSET_PARAMETER = Pattern(r"""charset\s*=\s*["']?\s*([A-Za-z0-9_:.\-]+)""", re.I)
 _XML_ENCODING = Pattern(r"""<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z0-9_:.\-]+)""")
@@ -5156,6 +5224,8 @@ def _guess_codec(body: bytes) -> str:
     sample = _high_byte_sample(body)
     found = _LANGUAGE_ATTRIBUTE.search(body[:META_PRESCAN_BYTES].decode("latin-1"))
     language = found.group(1).lower() if found else ""
+    mixed = len(re.findall(rb"[A-Za-z][\x80-\xff]|[\x80-\xff][A-Za-z]", sample))
+    is_latin = mixed > GUESS_MIXED_SHARE * (len(sample) - len(sample.translate(None, bytes(range(128, 256)))))
     best_codec, best_score = "cp1252", GUESS_MIN_SCORE
     for codec, expected, letters, languages in _GUESSES:
         score = _guess_score(sample, codec, letters) / expected
@@ -5163,6 +5233,8 @@ def _guess_codec(body: bytes) -> str:
             score *= GUESS_LANGUAGE_FACTOR
         if codec != "cp1252":
             score *= GUESS_CHALLENGER_FACTOR
+        if is_latin and codec not in _LATIN_CODECS and codec not in _MULTIBYTE_CODECS:
+            score = 0.0
         if score > best_score:
             best_codec, best_score = codec, score
     return best_codec
@@ -5858,7 +5930,8 @@ _PDF_HYPHEN = Pattern(r"(?<=[^\W\d_])-\n(?=[a-z\u00df-\u00ff])")
 _NOT_HEX = Pattern(r"[^0-9A-Fa-f]+")
 _PDF_KEYWORDS: Dict[str, Any] = {"true": True, "false": False, "null": None}
 _PDF_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "\n": "", "\r": "", "\r\n": ""}
-Matrix = Tuple[float, float, float, float, float, float]
+if TYPE_CHECKING:
+    Matrix = Tuple[float, float, float, float, float, float]
 IDENTITY: Matrix = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 
 
@@ -5890,7 +5963,7 @@ def _read_pdf(body: Body) -> Page:
         return _not_shown(body, "it is too intricate to read")
     texts = _pdf_page_texts(pdf, pages)
     shown = "\n\n".join(f"## Page {number}\n\n{words}" for number, words in enumerate(texts, 1) if words)
-    if not shown or len(shown) - shown.count("\ufffd") < PDF_READABLE_SHARE * len(shown):
+    if not shown or shown.count("\ufffd") > (1 - PDF_READABLE_SHARE) * sum(map(len, texts)):
         reason = "its fonts do not say which letters they show" if shown else "it has no text, perhaps scanned pages"
         return _not_shown(body, f"pages: {len(pages):,}, but {reason}")
     truncated = len(texts) < len(pages) or pdf.exhausted
@@ -6014,9 +6087,9 @@ class _Pdf:
             raise _PdfLimit
         return data.decode("latin-1")
 
-    def items(self, content: str) -> Iterator[Tuple[Any, int]]:
+    def items(self, content: str, position: int = 0) -> Iterator[Tuple[Any, int]]:
         """The operands and operators of a content stream, within what the whole file may have of them."""
-        for pair in _pdf_items(content, 0, _PDF_GRAPHICS):
+        for pair in _pdf_items(content, position, _PDF_GRAPHICS):
             self.items_left -= 1
             if self.items_left < 0:
                 raise _PdfLimit
@@ -6173,7 +6246,7 @@ def _inflated(data: bytes) -> bytes:
 def _from_ascii85(data: bytes) -> bytes:
     import base64
     text = data.strip().removeprefix(b"<~").split(b"~")[0]
-    text = bytes(code for code in text[:MAX_PDF_STREAM_BYTES] if 33 <= code <= 117 or code == 122)
+    text = bytes(code for code in text[:MAX_PDF_STREAM_BYTES // 8] if 33 <= code <= 117 or code == 122)
     try:
         return base64.a85decode(text)
     except ValueError:
@@ -6482,10 +6555,8 @@ class _PdfTextReader:
         self.page = page
         saved: List[Matrix] = []
         operands: List[Any] = []
-        skip_to = 0
-        for item, end in self.pdf.items(content):
-            if end <= skip_to:
-                continue
+        items = self.pdf.items(content)
+        for item, end in iter(lambda: next(items, (None, -1)), (None, -1)):
             if not isinstance(item, str) or isinstance(item, _PdfName):
                 operands.append(item)
                 del operands[:-8]
@@ -6497,7 +6568,7 @@ class _PdfTextReader:
                 self.page = saved.pop() if saved else page
             elif item == "ID":  # an image in the stream: its bytes are no operators
                 closing = _PDF_INLINE_END.search(content, end)
-                skip_to = closing.end() if closing else len(content)
+                items = self.pdf.items(content, closing.end() if closing else len(content))
             elif item == "Do" and operands:
                 self._draw(str(operands[-1]), resources, depth)
             elif item == "Tf" and len(operands) > 1:
@@ -6555,12 +6626,14 @@ class _PdfTextReader:
 
     def _show(self, value: Any) -> None:
         """Show a string, or the strings of an array with the shifts between them."""
+        gap = PDF_SPACE_GAP if self.font.exact else 2 * PDF_SPACE_GAP  # rough widths leave the end of a text uncertain
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, float):
                 self._advance(-part / 1000 * self.size)
             elif isinstance(part, bytes):
                 text, width, codes = self.font.read(part)
-                self._put(text)
+                self._put(text, gap)
+                gap = PDF_SPACE_GAP  # within an array the shifts alone tell
                 self._advance(width * self.size + codes * self.spacing + text.count(" ") * self.word_spacing)
                 placed = _times(self.matrix, self.page)
                 self.end = placed[4], placed[5]
@@ -6568,7 +6641,7 @@ class _PdfTextReader:
     def _advance(self, distance: float) -> None:
         self.matrix = _times((1.0, 0.0, 0.0, 1.0, distance * self.scale, 0.0), self.matrix)
 
-    def _put(self, text: str) -> None:
+    def _put(self, text: str, gap: float) -> None:
         """Add `text`, after a blank or line end when its place is apart from where the last text ended."""
         a, b, c, d, x, y = _times(self.matrix, self.page)
         size = abs(self.size) * max(abs(c), abs(d), 1e-6)
@@ -6576,7 +6649,6 @@ class _PdfTextReader:
         if self.end and text:
             right, up = x - self.end[0], y - self.end[1]
             along, across = (right * a + up * b) / length, abs(up * a - right * b) / length
-            gap = PDF_SPACE_GAP if self.font.exact else 2 * PDF_SPACE_GAP
             if across > PDF_LINE_GAP * size or along < -2 * size:
                 self.pieces.append("\n\n" if across > PDF_PARAGRAPH_GAP * size else "\n")
             elif along > gap * size and not text.startswith(" ") and not self.pieces[-1].endswith(" "):
@@ -7069,7 +7141,8 @@ CALLBACK_CONNECTIONS = 32  # browsers open some in advance; more than this is an
 DEVICE_POLL_SECONDS = 5.0  # RFC 8628, 3.2 and 3.5: the default interval, and what slow_down adds
 DEVICE_SECONDS = 1_800.0
 
-Post = Callable[[Request, Deadline], Response]
+if TYPE_CHECKING:
+    Post = Callable[[Request, Deadline], Response]
 _LOG_IN = "Log in: python3 websearch.py login"
 _LOG_IN_AGAIN = "Log in again: python3 websearch.py login"
 _LOOPBACK_BASE = Pattern(r"http://(?:127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?")
@@ -9688,7 +9761,8 @@ def _list_in(provider: Provider, response: Response, *path: str) -> List[Any]:
     return place
 
 
-_Field = Union[str, Callable[[Any], str]]  # a key, or what finds the text in an item
+if TYPE_CHECKING:
+    _Field = Union[str, Callable[[Any], str]]  # a key, or what finds the text in an item
 
 
 def _listed(items: Sequence[Any], *, url: _Field = "url", title: _Field = "title", snippet: _Field = "",
@@ -10786,7 +10860,8 @@ def _refusal(host: str, response: Response) -> WebError:
     return WebError(WEB_FETCH_FAILED, f"{host} answered {response.status}", status=response.status)
 
 
-Match = Tuple[str, ...]
+if TYPE_CHECKING:
+    Match = Tuple[str, ...]
 
 
 class Specialist(NamedTuple):
@@ -14122,6 +14197,11 @@ def _complain(text: str) -> None:
     print(redact(one_line(text, 4_000)).encode(encoding, "replace").decode(encoding), file=sys.stderr)
 
 
+def failure_line(error: WebError) -> str:
+    """What happened and what to do, on one line."""
+    return f"websearch: {error.code}: {error.message.rstrip('.')}. {error.hint}"
+
+
 def _show_progress() -> Optional[Callable[[str], None]]:
     """Tells on a terminal what is waited for; None when nobody is looking."""
     if not sys.stderr.isatty():
@@ -14149,7 +14229,7 @@ def command_of_tool(options: Any) -> int:
     except WebError as error:
         if options.json:
             _say(json.dumps(error_object(error), ensure_ascii=False, indent=2))
-        _complain(f"websearch: {error.code}: {error.message}. {error.hint}")
+        _complain(failure_line(error))
         return 1
     if options.json:
         _say(json.dumps(result, ensure_ascii=False, indent=2))
@@ -14239,7 +14319,7 @@ def environment_facts(settings: Settings) -> Dict[str, str]:
 
 def probe(web: WebSearch) -> List[Dict[str, Any]]:
     """What each usable provider answers to one small request."""
-    results = []
+    results: List[Dict[str, Any]] = []
     for provider in PROVIDERS:
         if not availability(provider, web.settings).usable:
             continue
@@ -14357,6 +14437,138 @@ def command_init(options: Any) -> int:
     return 0
 
 
+# -- configure: settings changed from a script --
+
+
+def changed_lines(text: str, changes: Mapping[str, Optional[str]]) -> str:
+    """The settings file `text` with the named settings set (None: unset); all other lines stay as they are.
+
+    A setting takes the place of its line, also of one that is commented out as `init` writes it; else it goes to the end.
+    """
+    lines = text.split("\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    for name, value in changes.items():
+        places = [number for number, line in enumerate(lines) if _sets(line, name)]
+        commented = [number for number, line in enumerate(lines) if line.startswith("#") and _sets(line[1:], name)]
+        for number in reversed(places if value is None else places[:-1]):  # the last line of a name is the one that counts
+            del lines[number]
+        if value is None:
+            continue
+        place = next((n for n, line in enumerate(lines) if _sets(line, name)), commented[0] if commented else len(lines))
+        lines[place:place + 1] = [f"{name}={value}"]
+    return "\n".join(lines) + "\n"
+
+
+def _sets(line: str, name: str) -> bool:
+    """Whether a line of a settings file gives a value to `name`."""
+    found, equals, _ = line.strip().partition("=")
+    return bool(equals) and found.replace("export ", "", 1).strip() == name
+
+
+def read_changes(pairs: Sequence[str], unset: Sequence[str]) -> Dict[str, Optional[str]]:
+    """What `configure` was told, each name known and each value good; WebError WEB_INVALID_ARGUMENT names the bad one."""
+    changes: Dict[str, Optional[str]] = dict.fromkeys(unset)
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise WebError(WEB_INVALID_ARGUMENT, f"{one_line(name, 60)} is not NAME=VALUE", hint="Write NAME=VALUE.")
+        changes[name] = value.strip()
+    for name, text in changes.items():
+        variable = VARIABLE_BY_NAME.get(name)
+        if variable is None:
+            raise WebError(WEB_INVALID_ARGUMENT, f"there is no setting {one_line(name, 60)}",
+                           hint="`doctor` lists them.")
+        if text is not None:
+            if variable.kind == "secret":
+                remember_secret(text)
+            try:
+                read_value(variable, text)
+            except BadValue as error:
+                raise WebError(WEB_INVALID_ARGUMENT, f"{name} {error}", hint="Nothing was changed.") from None
+    return changes
+
+
+def command_configure(options: Any) -> int:
+    """Set and unset settings in the settings file, all or none of them, in one atomic write of mode 0600."""
+    changes = read_changes(options.pairs, options.unset)
+    path = settings_path(os.environ)
+    if not changes:
+        raise WebError(WEB_INVALID_ARGUMENT, "nothing to configure", hint="Give NAME=VALUE or --unset NAME.")
+    if not path:
+        raise WebError(WEB_INVALID_ARGUMENT, "there is no HOME to keep a settings file in", hint="Set WEBSEARCH_CONFIG.")
+    try:
+        try:
+            with open(path, encoding="utf-8") as file:
+                old = file.read()
+        except FileNotFoundError:
+            old = ""
+        os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
+        replace_file(os.path.realpath(path), changed_lines(old, changes).encode("utf-8"))
+    except (OSError, UnicodeError) as error:
+        raise WebError(WEB_INVALID_ARGUMENT, f"{path} cannot be changed ({type(error).__name__})",
+                       hint="Nothing was changed.") from None
+    for name in changes:
+        hidden = os.environ.get(name, "").strip()
+        _say(f"{name} {'unset' if changes[name] is None else 'set'} in {path}"
+             + (", but the environment sets it too, and wins" if hidden else ""))
+    return 0
+
+
+# -- login and installation --
+
+
+def _ask(question: str) -> str:
+    """What the user types; "" at the end of input."""
+    try:
+        return input(question)
+    except EOFError:
+        return ""
+
+
+def _tell(text: str) -> None:
+    _say(text)
+    sys.stdout.flush()
+
+
+def command_login(options: Any) -> int:
+    """Log in at xAI and keep the tokens in a file of mode 0600."""
+    web = WebSearch.from_environment()
+    method = "manual" if options.manual else "device" if options.device else "loopback"
+    transport = web.snapshot().transport
+
+    def post(request: Request, deadline: Deadline) -> Response:
+        return transport.send(request, PROVIDER_POLICY, deadline)
+
+    path = login(web.settings, method, post, _tell, _ask, yes=options.yes, port=options.port)
+    _say(f"logged in; the tokens are in {path}. Set GROK_SEARCH_AUTH_MODE=oauth to use them.")
+    return 0
+
+
+def command_logout(options: Any) -> int:
+    """Remove the token file."""
+    path = token_path(Settings.from_env(os.environ))
+    _say(f"removed {path}" if logout(path) else "nobody was logged in")
+    return 0
+
+
+def command_status(options: Any) -> int:
+    """Print what is known of the login. Status 1 when there is none."""
+    status = auth_status(token_path(Settings.from_env(os.environ)))
+    if options.json:
+        _say(json.dumps(status, indent=2))
+    else:
+        for name, value in status.items():
+            _say(f"{name:12} {'-' if value in (None, '') else value}")
+    return 0 if status["logged_in"] else 1
+
+
+def command_install(options: Any) -> int:
+    """Install the server into a client, or show how."""
+    _say(install_client(options.client, options.home, options.container_path, options.write, options.dry_run))
+    return 0
+
+
 # -- the parser --
 
 
@@ -14390,7 +14602,34 @@ def make_parser() -> Any:
     doctor.set_defaults(run=command_doctor)
     commands.add_parser("hosts", help="host names for an egress allow-list").set_defaults(run=command_hosts)
     commands.add_parser("init", help="write a commented settings file").set_defaults(run=command_init)
+    configure = commands.add_parser("configure", help="change the settings file")
+    configure.add_argument("pairs", nargs="*", metavar="NAME=VALUE", help="a setting and its value")
+    configure.add_argument("--unset", action="append", default=[], metavar="NAME", help="a setting to remove")
+    configure.set_defaults(run=command_configure)
+    _add_login_parsers(commands)
+    install = commands.add_parser("install", help="install the server into a client, or show how")
+    install.add_argument("client", choices=CLIENT_NAMES, help="which client")
+    install.add_argument("--home", default="", metavar="DIR", help="codex-home, or the user's home for other clients")
+    install.add_argument("--container-path", default="", metavar="PATH", help="where the client finds the two files")
+    install.add_argument("--write", action="store_true", help="merge into the client's file (codex always does)")
+    install.add_argument("--dry-run", action="store_true", help="only show what would be done")
+    install.set_defaults(run=command_install)
     return parser
+
+
+def _add_login_parsers(commands: Any) -> None:
+    """login, logout, status."""
+    login_parser = commands.add_parser("login", help="log in at xAI instead of using a key", description=OAUTH_NOTICE)
+    how = login_parser.add_mutually_exclusive_group()
+    how.add_argument("--manual", action="store_true", help="paste the address or the code (no browser here)")
+    how.add_argument("--device", action="store_true", help="enter a code on another device")
+    login_parser.add_argument("--yes", action="store_true", help="the notice is agreed to")
+    login_parser.add_argument("--port", type=int, default=OAUTH_PORT, help="port of the loopback listener")
+    login_parser.set_defaults(run=command_login)
+    commands.add_parser("logout", help="remove the token file").set_defaults(run=command_logout)
+    status = commands.add_parser("status", help="what is known of the login")
+    status.add_argument("--json", action="store_true", help="print JSON")
+    status.set_defaults(run=command_status)
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -14400,6 +14639,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         options.query = " ".join(options.query)
     try:
         return int(options.run(options))
+    except WebError as error:
+        _complain(failure_line(error))
+        return 1
     except KeyboardInterrupt:
         _complain("websearch: interrupted")
         return 1

@@ -193,7 +193,8 @@ RECORDED = (
              first="https://stackoverflow.com/questions/7700001/kestrel-work-stealing"),
     Recorded("stackexchange_search_backoff.json", code=RATE, wait=10),
     Recorded("stackexchange_error_throttle.json", code=RATE, status=400, wait=64113),
-    Recorded("github_repos_success.json", sources=1, first="https://github.com/example/kestrel", published="2026-11-28"),
+    Recorded("github_repos_success.json", sources=1, first="https://github.com/example/kestrel",
+             published="2026-11-28"),
     Recorded("github_error_rate.json", code=RATE, status=403, headers={"x-ratelimit-remaining": "0"}),
     Recorded("hackernews_success.json", sources=2, first=NEWS, published="2026-11-24"),
     Recorded("mdn_success.json", sources=1, first="https://developer.mozilla.org/en-US/docs/Web/API/Scheduler"),
@@ -315,7 +316,8 @@ class Snippets(unittest.TestCase):
 
     def test_open_apis_fill_title_and_snippet(self) -> None:
         for name, file, title, snippet in (
-                ("github", "github_repos_success.json", "example/kestrel", "An asynchronous runtime … Rust, 4120 stars"),
+                ("github", "github_repos_success.json", "example/kestrel",
+                 "An asynchronous runtime … Rust, 4120 stars"),
                 ("crossref", "crossref_success.json", "Work stealing revisited", "We measure batch stealing."),
                 ("arxiv", "arxiv_success.xml", "Work stealing revisited",
                  "We measure batch stealing on many-core machines."),
@@ -374,6 +376,9 @@ class FieldFaults(unittest.TestCase):
             self.assertEqual(("WEB_PROVIDER_BLOCKED", "blocked"), (caught.exception.code, caught.exception.reason))
             self.assertIn("challenge", caught.exception.message)
             self.assertNotIn("found", caught.exception.message)
+        with self.assertRaises(WebError) as caught:  # 202 alone is the sign, whatever the page says
+            read("duckduckgo", case("B26_none_200.http")._replace(status=202))
+        self.assertEqual("WEB_PROVIDER_BLOCKED", caught.exception.code)
         for status in (303, 403):
             error = provider_error(ROWS["duckduckgo"], Response("https://html.duckduckgo.com/html/", status))
             self.assertEqual("WEB_PROVIDER_BLOCKED", error.code)
@@ -403,6 +408,12 @@ class FieldFaults(unittest.TestCase):
         urls = " ".join(source.url for source in read("duckduckgo", Response("", 200, {}, page)).sources)
         self.assertNotIn("ads.example.test", urls)
         self.assertNotIn("duckduckgo", urls)
+
+    def test_sponsored_rows_of_the_lite_page_are_advertisements_wherever_they_lead(self) -> None:
+        page = fixture("providers/duckduckgo_lite_success.html").replace(b"ad_domain=", b"x=")
+        page = page.replace(b"https://duckduckgo.com/y.js?", b"https://ads.test/?")
+        self.assertEqual([DOCS, "https://forum.example.net/t/kestrel-vs-merlin/812"],
+                         [source.url for source in read("duckduckgo", Response("", 200, {}, page)).sources])
 
     def test_tags_and_entities_in_titles_are_resolved(self) -> None:
         first = read("brave", case("B31_brave.http")).sources[0]
@@ -585,8 +596,9 @@ class Requests(unittest.TestCase):
             self.assertEqual(expected, path(build("searxng", asked(), base=base)))
 
     def test_searxng_options_and_basic_credentials(self) -> None:
-        request = build("searxng", asked(recency_days=20), key="", SEARXNG_CATEGORIES="it,science", SEARXNG_LANGUAGE="de",
-                        SEARXNG_ENGINES="brave", SEARXNG_USERNAME="ada", SEARXNG_PASSWORD="s3cret")
+        request = build("searxng", asked(recency_days=20), key="", SEARXNG_CATEGORIES="it,science",
+                        SEARXNG_LANGUAGE="de", SEARXNG_ENGINES="brave", SEARXNG_USERNAME="ada",
+                        SEARXNG_PASSWORD="s3cret")
         self.assertEqual({"q": "kestrel 3 scheduler", "format": "json", "categories": "it,science", "language": "de",
                           "engines": "brave", "time_range": "month"}, params(request))
         self.assertEqual("Basic " + base64.b64encode(b"ada:s3cret").decode(), request.headers["Authorization"])
@@ -653,7 +665,8 @@ class Filters(unittest.TestCase):
         self.assertEqual("m", form(build("duckduckgo", asked(recency_days=8)))["df"])
         self.assertEqual("2025-10-26..2026-11-30", form(build("duckduckgo", asked(recency_days=400)))["df"])
         self.assertEqual("2026-11-23", params(build("github", asked(recency_days=7)))["q"].rpartition("pushed:>=")[2])
-        self.assertEqual("created_at_i>1795392000", params(build("hackernews", asked(recency_days=7)))["numericFilters"])
+        self.assertEqual("created_at_i>1795392000",
+                         params(build("hackernews", asked(recency_days=7)))["numericFilters"])
         self.assertEqual("1795392000", params(build("stackexchange", asked(recency_days=7)))["fromdate"])
         self.assertEqual("from-pub-date:2026-11-23", params(build("crossref", asked(recency_days=7)))["filter"])
         self.assertEqual("all:kestrel AND all:3 AND all:scheduler AND submittedDate:[202611230000 TO 202611302359]",
@@ -722,7 +735,8 @@ class OpenMembers(unittest.TestCase):
         return [member.id for member in members_for(OPEN, asked(text, **fields))]
 
     def test_code_questions_go_to_the_first_four(self) -> None:
-        self.assertEqual(["wikipedia", "stackexchange", "github", "hackernews"], self.ids("python asyncio gather error"))
+        self.assertEqual(["wikipedia", "stackexchange", "github", "hackernews"],
+                         self.ids("python asyncio gather error"))
 
     def test_other_questions_add_what_fits(self) -> None:
         self.assertIn("mdn", self.ids("css grid minmax"))
@@ -742,7 +756,8 @@ class OpenMembers(unittest.TestCase):
         for text, host in (("work stealing", "en"), ("планировщик задач", "ru"), ("作業竊取", "zh"),
                            ("スケジューラの仕組み", "ja"), ("작업 훔치기", "ko")):
             with self.subTest(text):
-                self.assertEqual(f"{host}.wikipedia.org", urlsplit(build("wikipedia", asked(text), key="").url).hostname)
+                request = build("wikipedia", asked(text), key="")
+                self.assertEqual(f"{host}.wikipedia.org", urlsplit(request.url).hostname)
         body = json.dumps({"query": {"search": [{"title": "Планировщик задач"}]}}).encode()
         got = read("wikipedia", Response("https://ru.wikipedia.org/w/api.php?x=en.wikipedia.org", 200, {}, body))
         self.assertTrue(got.sources[0].url.startswith("https://ru.wikipedia.org/wiki/%D0%9F"), got.sources[0].url)
@@ -829,7 +844,10 @@ class HostileReplies(unittest.TestCase):
     """Every field of a reply may hold anything: a reply or a coded error comes out, never another exception."""
 
     def parse(self, row: Provider, kind: str, response: Response) -> None:
-        """Read it as a success and as a failure; the exceptions listed are those that the caller translates."""
+        """Read it; the exceptions listed are those that the caller translates."""
+        if response.status >= 300:
+            self.assertIsInstance(provider_error(row, response), WebError)
+            return
         try:
             got = operation_of(row, kind).parse(response)
             self.assertIsInstance(got, (SearchReply, Page, MapReply))
@@ -839,8 +857,6 @@ class HostileReplies(unittest.TestCase):
                 self.assertLessEqual(len(source.snippet), websearch.MAX_SNIPPET_CHARS)
         except (WebError, ValueError, KeyError, TypeError):
             pass
-        for status in (400, 403, 422, 429, 500):
-            self.assertIsInstance(provider_error(row, response._replace(status=status)), WebError)
 
     def test_every_field_of_every_recorded_reply_may_be_anything(self) -> None:
         for row in RECORDED:
@@ -848,21 +864,22 @@ class HostileReplies(unittest.TestCase):
                 continue
             provider, whole = ROWS[row.file.partition("_")[0]], json.loads(fixture(f"providers/{row.file}"))
             for place in places(whole):
-                for odd in (*ODD_VALUES, MISSING):
-                    body = json.dumps(mutated(whole, place, odd)).encode()
-                    with self.subTest(file=row.file, place=place, odd=odd):
-                        self.parse(provider, row.kind, Response("https://api.example.test/", 200, {}, body))
+                with self.subTest(file=row.file, place=place):
+                    for odd in (*ODD_VALUES, MISSING):
+                        body = json.dumps(mutated(whole, place, odd)).encode()
+                        self.parse(provider, row.kind, Response("https://api.example.test/", row.status, {}, body))
 
     def test_pages_cut_anywhere_are_survived(self) -> None:
-        for name, file in (("duckduckgo", "duckduckgo_html_success.html"), ("duckduckgo", "duckduckgo_lite_success.html"),
-                           ("arxiv", "arxiv_success.xml")):
+        for name, file in (("duckduckgo", "duckduckgo_html_success.html"),
+                           ("duckduckgo", "duckduckgo_lite_success.html"), ("arxiv", "arxiv_success.xml")):
             whole = fixture(f"providers/{file}")
             for end in range(0, len(whole), 37):
                 with self.subTest(file=file, end=end):
                     self.parse(ROWS[name], "search", Response("", 200, {}, whole[:end]))
 
     def test_odd_addresses_in_duckduckgo_links_are_dropped(self) -> None:
-        for href in ("http://[", "javascript:alert(1)", "//duckduckgo.com/l/?uddg=", "//duckduckgo.com/l/?uddg=ftp%3A%2F%2Fx",
+        for href in ("http://[", "javascript:alert(1)", "//duckduckgo.com/l/?uddg=",
+                     "//duckduckgo.com/l/?uddg=ftp%3A%2F%2Fx",
                      "/l/?uddg=data%3Atext", "", "#"):
             page = f'<div id="links"><div class="result"><a class="result__a" href="{href}">x</a></div></div>'
             with self.subTest(href):

@@ -1,0 +1,138 @@
+"""The command line as a user meets it: the real process, its output, its exit status."""
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+from typing import Dict, List, Mapping, Optional, Tuple
+
+import websearch
+from tests.support import ROOT, Loopback, bare_environment, closed_port, loopback_settings
+
+FOUND = {"results": [{"title": "Kestrel", "url": "https://s.example.org/kestrel", "content": "A small falcon."}]}
+
+
+def run(*arguments: str, settings: Optional[Mapping[str, str]] = None) -> Tuple[int, str, str]:
+    """(exit status, stdout, stderr) of websearch.py."""
+    done = subprocess.run([sys.executable, str(ROOT / "websearch.py"), *arguments], env=bare_environment(settings),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+class Commands(unittest.TestCase):
+    def test_search_prints_readable_text_or_the_tools_object(self) -> None:
+        with Loopback({"*": FOUND}) as searxng:
+            settings = loopback_settings({"SEARXNG_URL": searxng.url()})
+            status, text, errors = run("search", "small", "falcon", settings=settings)
+            as_json = run("search", "small falcon", "--json", "--limit", "3", settings=settings)
+            self.assertEqual(searxng.requests[0].query["q"], "small falcon")
+        self.assertEqual((status, errors), (0, ""))
+        self.assertIn("1. Kestrel", text)
+        self.assertIn("https://s.example.org/kestrel", text)
+        result = json.loads(as_json[1])
+        self.assertEqual(result["sources"][0]["snippet"], "A small falcon.")
+        self.assertEqual(result["search_provider"], "searxng")
+
+    def test_a_failure_is_one_honest_line_that_names_every_provider(self) -> None:
+        url = f"http://127.0.0.1:{closed_port()}"
+        settings = loopback_settings({"SEARXNG_URL": url, "TAVILY_API_KEY": "tvly-test-key", "TAVILY_API_URL": url})
+        status, text, errors = run("search", "x", settings=settings)
+        self.assertEqual((status, text, errors.count("\n")), (1, "", 1))
+        for word in ("WEB_ALL_PROVIDERS_FAILED", "tavily", "searxng"):
+            self.assertIn(word, errors)
+        status, text, _ = run("search", "x", "--json", settings=settings)
+        self.assertEqual([a["provider"] for a in json.loads(text)["error"]["attempted"]], ["tavily", "searxng"])
+
+    def test_fetch_and_map_print_text(self) -> None:
+        with Loopback({"/": "<title>Home</title><main><h1>Home</h1><p>Welcome. <a href=/next>Next page</a></p></main>"}) as site:
+            status, text, _ = run("fetch", site.url("/"), settings=loopback_settings())
+            map_status, map_text, _ = run("map", site.url("/"), settings=loopback_settings())
+            self.assertIn("# Home", text)
+            self.assertIn(site.url("/next"), map_text)
+        self.assertEqual((status, map_status), (0, 0))
+
+    def test_wrong_usage_is_status_2(self) -> None:
+        for arguments in ((), ("nonsense",), ("search",), ("install", "nobody")):
+            self.assertEqual(run(*arguments)[0], 2, arguments)
+
+    def test_a_bad_argument_is_named(self) -> None:
+        status, _, errors = run("fetch", "http://h.example/", "--char-limit", "many")
+        self.assertEqual(status, 1)
+        self.assertIn("char_limit", errors)
+
+    def test_doctor_tells_where_each_setting_came_from_and_never_a_key(self) -> None:
+        status, text, _ = run("doctor", "--json", settings={"TAVILY_API_KEY": "tvly-canary-key", "WEBSEARCH_TIMEOUT": "abc",
+                                                            "HTTPS_PROXY": "http://user:canary-word@h:1"})
+        report = json.loads(text)
+        rows = {row["name"]: (row["value"], row["origin"]) for row in report["settings"]}
+        self.assertEqual(status, 0)
+        self.assertEqual(rows["TAVILY_API_KEY"], ("set", "environment TAVILY_API_KEY"))
+        self.assertEqual(rows["WEBSEARCH_TIMEOUT"], ("20.0", "default"))
+        self.assertTrue(any("WEBSEARCH_TIMEOUT" in warning for warning in report["warnings"]))
+        states = {row["provider"]: row["state"] for row in report["providers"]}
+        self.assertEqual((states["tavily"], states["exa"], states["local"]), ("ready", "not used", "ready"))
+        self.assertNotIn("canary", text + run("doctor", settings={"TAVILY_API_KEY": "tvly-canary-key"})[1])
+
+    def test_doctor_probe_asks_each_usable_provider_once(self) -> None:
+        with Loopback({"*": FOUND}) as searxng:
+            _, text, _ = run("doctor", "--probe", "--json", settings=loopback_settings({
+                "SEARXNG_URL": searxng.url(), "JINA_ENABLED": "false", "WEBSEARCH_TIMEOUT": "1"}))
+            self.assertEqual(len(searxng.requests), 1)
+        outcomes = {row["provider"]: row["outcome"] for row in json.loads(text)["probe"]}
+        self.assertEqual(outcomes["searxng"], "ok")
+
+    def test_hosts_are_those_of_the_present_settings(self) -> None:
+        _, text, _ = run("hosts", settings=loopback_settings({"TAVILY_API_KEY": "tvly-test-key", "XAI_API_KEY": "xai-test"}))
+        self.assertEqual(text.split(), ["api.x.ai", "api.tavily.com"])
+
+    def test_version(self) -> None:
+        self.assertEqual(run("--version")[1].strip(), f"websearch-mcp {websearch.VERSION}")
+
+
+class SettingsFileCommands(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.settings: Dict[str, str] = {"HOME": folder.name}
+        self.path = os.path.join(folder.name, ".config", "websearch-mcp", "env")
+
+    def _text(self) -> str:
+        with open(self.path, encoding="utf-8") as file:
+            return file.read()
+
+    def test_init_writes_every_variable_commented_out_and_never_overwrites(self) -> None:
+        self.assertEqual(run("init", settings=self.settings)[0], 0)
+        names = [line[1:].partition("=")[0] for line in self._text().split("\n") if line.startswith("#") and line[1:2].isupper()]
+        self.assertEqual(names, [variable.name for variable in websearch.VARIABLES])
+        self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o600)
+        self.assertEqual(stat.S_IMODE(os.stat(os.path.dirname(self.path)).st_mode), 0o700)
+        before = self._text()
+        status, _, errors = run("init", settings=self.settings)
+        self.assertEqual((status, self._text()), (1, before))
+        self.assertIn("there already", errors)
+
+    def test_configure_sets_and_unsets_and_keeps_every_other_line(self) -> None:
+        run("init", settings=self.settings)
+        before: List[str] = self._text().split("\n")
+        self.assertEqual(run("configure", "EXA_API_KEY=exa-new-key", "WEBSEARCH_TIMEOUT=9", settings=self.settings)[0], 0)
+        after = self._text().split("\n")
+        changed = [line for line in after if line not in before]
+        self.assertEqual((changed, len(after)), (["EXA_API_KEY=exa-new-key", "WEBSEARCH_TIMEOUT=9"], len(before)))
+        run("configure", "--unset", "EXA_API_KEY", settings=self.settings)
+        self.assertNotIn("exa-new-key", self._text())
+        self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o600)
+
+    def test_configure_changes_nothing_when_one_value_is_bad(self) -> None:
+        run("configure", "EXA_API_KEY=exa-old-key", settings=self.settings)
+        for bad in (("WEBSEARCH_TIMEOUT=soon",), ("NO_SUCH_SETTING=1",), ("--unset", "NOBODY"), ("EXA_API_KEY",)):
+            status, _, errors = run("configure", "EXA_API_KEY=exa-new-key", *bad, settings=self.settings)
+            self.assertEqual((status, self._text()), (1, "EXA_API_KEY=exa-old-key\n"), bad)
+            self.assertNotIn("exa-new-key", errors)
+
+
+if __name__ == "__main__":
+    unittest.main()
