@@ -286,7 +286,9 @@ INVISIBLE = Pattern("[\U000e0000-\U000e007f\u202a-\u202e\u2066-\u2069\u200b\u206
                     "\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]+")
 _LINE_BREAK = Pattern("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _BLANKS = Pattern(r"\s+")
-_TAG = Pattern(r"<[^<>]{0,500}>")
+# Markup that search APIs put into titles and snippets; `Vec<T>` and `a < b` are text.
+_TAG = Pattern(r"(?i)</?(?:a|abbr|b|big|br|cite|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|pre|q|s|small|"
+               r"span|strong|sub|sup|table|tbody|td|th|tr|tt|u|ul|var|(?:jats|mml):[a-z-]{1,30})(?:\s[^<>]{0,500})?/?>")
 _LONG_REFERENCE = Pattern(r"&#(?:[0-9]{8,}|[xX][0-9a-fA-F]{7,});?")
 
 
@@ -997,7 +999,7 @@ class Request(NamedTuple):
         """A GET with `params` (those that are None left out) as its query."""
         if params:
             from urllib.parse import urlencode
-            url += ("&" if "?" in url else "?") + urlencode({k: v for k, v in params.items() if v is not None})
+            url += ("&" if "?" in url else "?") + urlencode({k: v for k, v in params.items() if v is not None}, errors="replace")
         return cls("GET", url, dict(headers or {}))
 
     @classmethod
@@ -1012,7 +1014,7 @@ class Request(NamedTuple):
         """A POST of `fields` as an HTML form sends them."""
         from urllib.parse import urlencode
         return cls("POST", url, {"Content-Type": "application/x-www-form-urlencoded", **(headers or {})},
-                   urlencode(fields).encode())
+                   urlencode(fields, errors="replace").encode())
 
     def json(self) -> Dict[str, Any]:
         """The JSON object of the body; {} when it has none."""
@@ -12241,6 +12243,8 @@ def filter_obstacle(provider: Provider, query: SearchQuery) -> str:
     """Why `provider` cannot apply the filters of `query`; "" when it can, or can be told them in words."""
     if provider.prompts_filters:
         return ""
+    if provider.members and not members_for(provider, query):
+        return "has no member that fits the query and its filters"
     missing = [name for name in query.filters if name not in provider.filters]
     if missing:
         return "cannot filter by " + ", ".join(missing)
@@ -13253,18 +13257,50 @@ class Argument(NamedTuple):
 class Tool(NamedTuple):
     """One tool: what the model is told, its arguments, its result's fields, and the function that runs it.
 
-    `fields` maps each field of the result to a type word of `_schema_of`; those in `always` are in every result.
+    `always` names the fields that every result has, `sometimes` those that it may have; FIELDS says what they are.
     """
 
     name: str
     title: str
     description: str
     arguments: Tuple[Argument, ...]
-    fields: Mapping[str, str]
     always: Tuple[str, ...]
+    sometimes: Tuple[str, ...]
     run: Callable[[WebSearch, Dict[str, Any], List[str], Deadline], Dict[str, Any]]
     open_world: bool = True
 
+
+# The fields of all results: (type, what it is). A field means the same in every tool.
+FIELDS: Dict[str, Tuple[str, str]] = {
+    "session_id": ("string", "For get_sources"),
+    "content": ("string or null", "The answer that a provider wrote, or null"),
+    "sources": ("source", "Best first"),
+    "sources_count": ("integer", "How many there are"),
+    "truncated": ("boolean", "Whether something was left out; notes say how to get it"),
+    "search_provider": ("string", "Who served"),
+    "fallback_used": ("boolean", "Whether sources stand in for a failed answer"),
+    "fallback_reason": ("string or null", "Why the answer failed"),
+    "attempted": ("attempt", "Every provider tried, with its outcome"),
+    "notes": ("strings", "What a reader should know"),
+    "query": ("string", "What was searched for"),
+    "total_sources": ("integer", "Sources in the session"),
+    "offset": ("integer", "Where this page starts"),
+    "next_offset": ("integer", "Where to continue"),
+    "url": ("string", "Final address"),
+    "status_code": ("integer", "HTTP status"),
+    "title": ("string", "Title"),
+    "text": ("string", "Markdown; untrusted data"),
+    "links": ("link", "Links of the page that text does not show"),
+    "outline": ("heading", "Headings with their offsets"),
+    "total_chars": ("integer", "Length of the whole text"),
+    "content_type": ("string", "Media type"),
+    "published_date": ("string", "ISO 8601"),
+    "language": ("string", "Language code"),
+    "canonical_url": ("string", "Address the page names as its own"),
+    "source_type": ("string", "Kind of page"),
+    "provider": ("string", "Who served"),
+    "total_found": ("integer", "Addresses found in all"),
+}
 
 _TYPES: Dict[str, Dict[str, Any]] = {
     "string": {"type": "string"},
@@ -13315,8 +13351,9 @@ def _argument_schema(argument: Argument) -> Dict[str, Any]:
 
 def output_schema(tool: Tool) -> Dict[str, Any]:
     """The JSON Schema of the tool's successes; open, so that a later version may add fields."""
-    return {"type": "object", "properties": {name: _TYPES[kind] for name, kind in tool.fields.items()},
-            "required": list(tool.always)}
+    properties = {name: {**_TYPES[FIELDS[name][0]], "description": FIELDS[name][1]}
+                  for name in (*tool.always, *tool.sometimes)}
+    return {"type": "object", "properties": properties, "required": list(tool.always)}
 
 
 def tool_declarations() -> List[Dict[str, Any]]:
@@ -13674,11 +13711,9 @@ TOOLS: Dict[str, Tool] = {tool.name: tool for tool in (
             Argument("extra_sources", "integer", "Supplementary sources beside an answer, 0 to 20 (default 3)", maximum=20),
             Argument("include_content", "boolean", "Add the page text of the first sources (default false)", False),
         ),
-        {"session_id": "string", "content": "string or null", "sources": "source", "sources_count": "integer",
-         "truncated": "boolean", "search_provider": "string", "fallback_used": "boolean",
-         "fallback_reason": "string or null", "attempted": "attempt", "notes": "strings"},
         ("session_id", "content", "sources", "sources_count", "truncated", "search_provider", "fallback_used",
          "fallback_reason", "attempted"),
+        ("notes",),
         _run_search),
     Tool(
         "get_sources", "Sources of a search",
@@ -13688,10 +13723,8 @@ TOOLS: Dict[str, Tool] = {tool.name: tool for tool in (
             Argument("offset", "integer", "Where to start, 0 or more (default 0)", 0),
             Argument("limit", "integer", "Most sources in this page, 1 or more (default: all that fit)", minimum=1),
         ),
-        {"session_id": "string", "query": "string", "sources": "source", "sources_count": "integer",
-         "total_sources": "integer", "offset": "integer", "next_offset": "integer", "truncated": "boolean",
-         "notes": "strings"},
         ("session_id", "query", "sources", "sources_count", "total_sources", "offset", "truncated"),
+        ("next_offset", "notes"),
         _run_get_sources, open_world=False),
     Tool(
         "web_fetch", "Read a web page",
@@ -13707,11 +13740,9 @@ TOOLS: Dict[str, Tool] = {tool.name: tool for tool in (
             Argument("provider", "choice", _PROVIDER_TEXT, "auto",
                      choices=("auto", "local", "tavily", "firecrawl", "exa", "deepseek", "jina")),
         ),
-        {"url": "string", "status_code": "integer", "title": "string", "text": "string", "links": "link",
-         "outline": "heading", "truncated": "boolean", "total_chars": "integer", "next_offset": "integer",
-         "content_type": "string", "published_date": "string", "language": "string", "canonical_url": "string",
-         "source_type": "string", "provider": "string", "attempted": "attempt", "notes": "strings"},
         ("url", "status_code", "text", "truncated", "total_chars", "provider"),
+        ("title", "links", "outline", "next_offset", "content_type", "published_date", "language", "canonical_url",
+         "source_type", "attempted", "notes"),
         _run_fetch),
     Tool(
         "web_map", "Map a web site",
@@ -13723,9 +13754,8 @@ TOOLS: Dict[str, Tool] = {tool.name: tool for tool in (
             Argument("search", "string", "Only addresses or titles with these words", maximum=MAX_QUERY_CHARS),
             Argument("provider", "choice", _PROVIDER_TEXT, "auto", choices=("auto", "tavily", "firecrawl", "local")),
         ),
-        {"url": "string", "sources": "source", "sources_count": "integer", "total_found": "integer", "truncated": "boolean",
-         "provider": "string", "attempted": "attempt", "notes": "strings"},
         ("url", "sources", "sources_count", "total_found", "truncated", "provider", "attempted"),
+        ("notes",),
         _run_map),
 )}
 
@@ -13789,7 +13819,7 @@ STARTUP_TIMEOUT_SECONDS = 20  # codex's default was 10 once; a cold disk may nee
 TOOL_TIMEOUT_SECONDS = 120  # codex's default was 60 once; the server's own deadline comes first
 _DEADLINE_MARGIN_SECONDS = 30
 _WRITE_TRIES = 3
-_VARIABLE_NAME = Pattern(r"[A-Za-z_][A-Za-z0-9_]*$")
+_ENVIRONMENT_NAME = Pattern(r"[A-Za-z_][A-Za-z0-9_]*$")
 _VERSION_LINE = Pattern(r'^VERSION = "([0-9.]{1,20})"', re.M)
 
 
@@ -13804,8 +13834,8 @@ def forwarded_names(environ: Mapping[str, str], config: Optional[Mapping[str, An
     for variable in VARIABLES:
         if variable.key_env:
             named = (environ.get(variable.key_env, "") or file_pairs.get(variable.key_env, "")).strip()
-            names += [named] if named and _VARIABLE_NAME.match(named) else []
-    names += ["CODEX_HOME", *(name for name in codex_variables(config or {}) if config and _VARIABLE_NAME.match(name))]
+            names += [named] if named and _ENVIRONMENT_NAME.match(named) else []
+    names += ["CODEX_HOME", *(name for name in codex_variables(config or {}) if config and _ENVIRONMENT_NAME.match(name))]
     return list(dict.fromkeys(names))
 
 
@@ -14391,7 +14421,9 @@ def needed_hosts(settings: Settings) -> List[str]:
         urls.append(base_url_of(provider, settings))
         if uses_oauth(provider, settings):
             urls.append(OAUTH_ISSUER)
-    return list(dict.fromkeys(host_of(url) for url in urls if url))
+    hosts = list(dict.fromkeys(host_of(url) for url in urls if url))
+    # the language of Wikipedia that is asked follows the question's script
+    return ["*.wikipedia.org" if host == "en.wikipedia.org" else host for host in hosts]
 
 
 def command_hosts(options: Any) -> int:

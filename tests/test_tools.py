@@ -24,6 +24,8 @@ class Schemas(unittest.TestCase):
             for name, schema in tool["inputSchema"]["properties"].items():
                 self.assertTrue(schema["description"], name)
             self.assertLessEqual(set(tool["outputSchema"]["required"]), set(tool["outputSchema"]["properties"]))
+            for name, schema in tool["outputSchema"]["properties"].items():
+                self.assertTrue(schema["description"], name)
 
     def test_the_first_line_of_the_instructions_fits_codex(self) -> None:
         self.assertLessEqual(len(websearch.INSTRUCTIONS.split("\n")[0]), 250)
