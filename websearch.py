@@ -2860,21 +2860,25 @@ class Transport:
 # document order; `attribute(element, name)` and `text_of_element(element)` read it; `resolve_link(href, base)` makes a
 # link absolute. Nothing here recurses over the page's nesting, and every step is linear in the size of the page.
 
-MAX_ELEMENTS = 200_000  # 60 MB of tree; real pages have some thousands
-MAX_CHUNKS = 600_000  # pieces between "<" signs; bounds the memory of a page that is nothing but "<"
+MAX_ELEMENTS = 200_000  # 60 MB of tree; real pages have some thousands, the largest seen 10,000
+FREE_ELEMENTS, CHARS_PER_ELEMENT = 8_000, 25  # a tag in fewer characters is a flood: real pages stay over 28
+CHUNKS_PER_ELEMENT = 4  # pieces between "<" signs, end tags and comments included
 MAX_DEPTH = 200  # elements nested deeper are kept as children of the 200th: loses nothing real
 MAX_ATTRIBUTE_CHARS = 20_000  # of one tag; a srcset or data URI may be long, a style or class is not
-MAX_QUOTED_CHUNKS = 200  # how many "<" a quoted attribute may hold before the quote counts as a slip
+MAX_SLIPS = 100  # unclosed quotes of one page that are looked after
+MAX_QUOTED_CHUNKS = 60  # how many "<" a quoted attribute may hold before the quote counts as a slip
 
-_VOID = frozenset("area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr".split())
-_RAW = frozenset("script style title textarea xmp iframe noembed noframes svg".split())  # svg holds nothing to read
-_INVISIBLE = frozenset(
+_VOID = frozenset(
+    "area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr".split())
+# svg holds nothing to read
+_RAW = frozenset("script style title textarea xmp iframe noembed noframes svg".split())
+_INVISIBLE = frozenset((
     "script style template noframes noembed head title meta link base svg canvas audio video object embed map "
-    "input select option optgroup datalist textarea iframe frame frameset applet progress meter area param".split())
-_BLOCKS = frozenset(
-    "address article aside blockquote body caption center dd details dialog dir div dl dt fieldset figcaption figure "
-    "footer form frameset h1 h2 h3 h4 h5 h6 header hgroup hr legend li main menu nav noscript ol p pre search section "
-    "summary table tbody td tfoot th thead tr ul xmp".split())
+    "input select option optgroup datalist textarea iframe frame frameset applet progress meter area param").split())
+_BLOCKS = frozenset((
+    "address article aside blockquote body caption center dd details dialog dir div dl dt fieldset figcaption "
+    "figure footer form frameset h1 h2 h3 h4 h5 h6 header hgroup hr legend li main menu nav noscript ol p pre "
+    "search section summary table tbody td tfoot th thead tr ul xmp").split())
 _HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
 _CLOSES_P = _BLOCKS - frozenset(("body", "caption", "noscript", "tbody", "td", "tfoot", "th", "thead", "tr"))
 # An open element of the first set ends where the tag begins, unless one of the second set stands between.
@@ -2907,7 +2911,7 @@ _NO_ATTRIBUTES: Dict[str, str] = {}
 class _Shape:
     """A tag as it is written. Tags written alike share one shape, so that each spelling is judged only once."""
 
-    __slots__ = ("tag", "source", "is_end", "is_empty", "implies", "role", "_attributes")
+    __slots__ = ("_attributes", "implies", "is_empty", "is_end", "role", "source", "tag")
 
     def __init__(self, tag: str, source: str, is_end: bool = False) -> None:
         self.tag, self.source, self.is_end = tag, source, is_end
@@ -2934,7 +2938,7 @@ def _is_self_closed(tag: str, source: str) -> bool:
 class Element:
     """A node of the tree. `children` are strings, entities not yet decoded, and elements."""
 
-    __slots__ = ("tag", "shape", "parent", "children", "text", "link", "run", "run_link", "prose", "out")
+    __slots__ = ("children", "link", "out", "parent", "prose", "run", "run_link", "shape", "tag", "text")
 
     def __init__(self, shape: _Shape, parent: Optional[Element]) -> None:
         self.tag = shape.tag
@@ -3002,14 +3006,19 @@ class _TreeBuilder:
     """
 
     def __init__(self, markup: str) -> None:
-        self.chunks = markup.split("<", MAX_CHUNKS)
-        self.truncated = len(self.chunks) > MAX_CHUNKS
+        self.max_elements = min(MAX_ELEMENTS, FREE_ELEMENTS + len(markup) // CHARS_PER_ELEMENT)
+        max_chunks = self.max_elements * CHUNKS_PER_ELEMENT
+        self.chunks = markup.split("<", max_chunks)
+        self.truncated = len(self.chunks) > max_chunks
+        if self.truncated:
+            self.chunks.pop()  # all the rest of the page
         self.is_xhtml = markup[:200].lstrip().startswith("<?xml")
         self.root = Element(_Shape("#page", ""), None)
         self.order: List[Element] = [self.root]  # all elements, parents before children
         self.open: List[Element] = [self.root]
         self.open_count: Dict[str, int] = {}
         self.page_attributes: Dict[str, str] = {}  # of html and body
+        self.slips = 0
 
     def build(self) -> Element:
         """The root, once all pieces are read."""
@@ -3017,7 +3026,7 @@ class _TreeBuilder:
         shapes: Dict[str, _Shape] = {}
         self.root.children.append(chunks[0])
         index, count = 1, len(chunks)
-        open_count = self.open_count
+        open_count, max_elements = self.open_count, self.max_elements
         while index < count:
             chunk = chunks[index]
             index += 1
@@ -3041,7 +3050,7 @@ class _TreeBuilder:
                     self._open(shape)
                     if tag in _RAW:
                         text, index = self._read_raw(shape, text, index)
-                    if len(order) > MAX_ELEMENTS:
+                    if len(order) > max_elements:
                         self.truncated = True
                         break
             if text:
@@ -3071,29 +3080,18 @@ class _TreeBuilder:
 
     def _read_quoted(self, chunk: str, index: int) -> Tuple[str, str, int]:
         """As `_read_odd`, for a tag whose quoted attributes may hold ">" or "<"."""
-        limit = index + MAX_QUOTED_CHUNKS
-        source = chunk
-        position = 0
-        while True:
-            found = _QUOTE_OR_END.search(source, position)
-            if found is None:
-                return "", "", index
-            position = found.end()
-            quote = found.group()
-            if quote == ">":
-                return source[:position - 1], source[position:], index
-            if source[:position - 1].rstrip()[-1:] != "=":
-                continue
-            start, resume = index, position
-            while source.find(quote, resume) < 0 and index < limit and index < len(self.chunks):
-                resume = len(source)
-                source += "<" + self.chunks[index]
-                index += 1
-            end = source.find(quote, resume)
-            if end < 0:  # the quote is a slip: the tag ends at the first ">"
-                head, _, text = chunk.partition(">")
-                return head, text, start if source is chunk else limit - MAX_QUOTED_CHUNKS
-            position = end + 1
+        end = _tag_end(chunk)
+        if end >= 0:
+            return chunk[:end], chunk[end + 1:], index
+        if self.slips < MAX_SLIPS:
+            source = "<".join([chunk, *self.chunks[index:index + MAX_QUOTED_CHUNKS]])
+            end = _tag_end(source)
+        if end < 0:  # the quote is a slip: the tag ends at the first ">"
+            self.slips += 1
+            head, _, text = chunk.partition(">")
+            return head, text, index
+        index += source.count("<", 0, end)
+        return source[:end], source[end + 1:].partition("<")[0], index
 
     def _skip_declaration(self, chunk: str, index: int) -> Tuple[str, str, int]:
         """As `_read_odd`, for a comment, a doctype, a processing instruction or CDATA."""
@@ -3127,7 +3125,7 @@ class _TreeBuilder:
         length = len(closer)
         while index < count and not (chunks[index][:1] == "/" and chunks[index][:length].lower() == closer):
             index += 1
-        if shape.tag == "iframe" or shape.tag == "svg" or shape.tag == "script" and not _SCRIPT_WITH_TEXT.search(shape.source):
+        if shape.tag in ("iframe", "svg") or (shape.tag == "script" and not _SCRIPT_WITH_TEXT.search(shape.source)):
             return "", index
         return ("<".join([text, *chunks[start:index]]) if index > start else text), index
 
@@ -3195,13 +3193,33 @@ class _TreeBuilder:
                 return
             if name in barriers:
                 return
-            crossed_block = crossed_block or is_inline and name in _BLOCKS
+            crossed_block = crossed_block or (is_inline and name in _BLOCKS)
 
     def _close_from(self, depth: int) -> None:
         """Close all open elements from `depth` on."""
         for element in self.open[depth:]:
             self.open_count[element.tag] -= 1
         del self.open[depth:]
+
+
+def _tag_end(source: str) -> int:
+    """The index of the ">" that ends the tag at the start of `source`, quoted values skipped; -1 when there is none.
+
+    Only a quote behind "=" opens a value.
+    """
+    position: int = 0
+    while True:
+        found = _QUOTE_OR_END.search(source, position)
+        if found is None:
+            return -1
+        position = found.end()
+        quote = found.group()
+        if quote == ">":
+            return position - 1
+        if source[max(0, position - 20):position - 1].rstrip()[-1:] == "=":
+            position = source.find(quote, position) + 1
+            if position == 0:
+                return -1
 
 
 _KNOWN_TAGS = _VOID | _RAW | _BLOCKS | _INVISIBLE | frozenset(
@@ -3231,14 +3249,17 @@ _COMMENTS = "comments"  # dropped under an article, kept in a forum
 
 _RENDERED_MATH = Pattern(r"(?:^|\s)(?:katex-html|MathJax(?:_\w+)?|MJX_Assistive_MathML)(?:\s|$)")
 _STYLE_HIDDEN = Pattern(
-    r"display:none|font-size:0(?:\.0+)?(?:px|pt|em|rem|%|;|!|$)|text-indent:-\d{3,}|(?:left|top|right|bottom):-\d{3,}|"
+    r"display:none|font-size:0(?:\.0+)?(?:px|pt|em|rem|%|;|!|$)|text-indent:-\d{3,}|(?:left|top|right|"
+    r"bottom):-\d{3,}|"
     r"clip:rect\((?:0(?:px)?[, ]?){4}\)|clip:rect\(1px[, ]?1px|clip-path:inset\((?:50|100)%|"
     r"transform:scale\(0(?:\.0+)?\)|color:transparent|"
-    r"(?:^|;)(?:max-)?(?:height|width):[01](?:px)?;(?:.*;)?overflow:hidden|overflow:hidden;(?:.*;)?(?:max-)?(?:height|width):[01](?:px)?(?:;|!|$)")
+    r"(?:^|;)(?:max-)?(?:height|width):[01](?:px)?;(?:.*;)?overflow:hidden|"
+    r"overflow:hidden;(?:.*;)?(?:max-)?(?:height|width):[01](?:px)?(?:;|!|$)")
 _STYLE_VEILED = Pattern(r"visibility:(?:hidden|collapse)|opacity:0?(?:\.0+)?(?:;|!|%|$)|opacity:0;")
 _STYLE_COLOR = Pattern(r"(?:^|;)color:([^;!]+)")
 _STYLE_BACKGROUND = Pattern(r"(?:^|;)background(?:-color)?:([^;!]+)")
-_VISUALLY_HIDDEN = Pattern(r"(?i)(?:^|[\s\"'=])(?:sr-only|visually-?hidden|screen-reader(?:-text|-only)?|a11y-hidden)(?:[\s\"'>]|$)")
+_VISUALLY_HIDDEN = Pattern(
+    r"(?i)(?:^|[\s\"'=])(?:sr-only|visually-?hidden|screen-reader(?:-text|-only)?|a11y-hidden)(?:[\s\"'>]|$)")
 _EXTRA_TAGS = frozenset("nav footer aside dialog button search".split())
 _JUDGED_BY_CLASS = frozenset(
     "div section ul ol p table form header figure fieldset details dl aside center address menu".split())
@@ -3246,19 +3267,22 @@ _EXTRA_ROLES = frozenset((
     "navigation", "banner", "contentinfo", "complementary", "search", "dialog", "alertdialog", "menu", "menubar",
     "tablist", "toolbar", "tooltip"))
 _EXTRA_WORDS = frozenset((
-    "nav navbar navigation navbox menu menus submenu breadcrumb breadcrumbs crumb crumbs footer foot masthead sidebar cookie cookies "
-    "cookiebar cookiebanner consent gdpr newsletter subscribe subscription signup share sharing sharedaddy sharebar social socials "
-    "addthis related recommend recommended recommendation recommendations promo promos promotion advert advertisement advertising "
-    "ad ads adsense adslot sponsor sponsored sponsors outbrain taboola popup modal toast pagination pager paging pagenav prevnext "
-    "nextprev toc tableofcontents skip skiplink noprint editlink feedback login signin searchform searchbox searchbar "
-    "tags tagcloud hatnote editsection mw-editsection trending teaser teasers authorbio authorbox readmore").split())
+    "nav navbar navigation navbox menu menus submenu breadcrumb breadcrumbs crumb crumbs footer foot masthead "
+    "sidebar cookie cookies cookiebar cookiebanner consent gdpr newsletter subscribe subscription signup share "
+    "sharing sharedaddy sharebar social socials addthis related recommend recommended recommendation "
+    "recommendations promo promos promotion advert advertisement advertising ad ads adsense adslot sponsor "
+    "sponsored sponsors outbrain taboola popup modal toast pagination pager paging pagenav prevnext nextprev toc "
+    "tableofcontents skip skiplink noprint editlink feedback login signin searchform searchbox searchbar tags "
+    "tagcloud hatnote editsection mw-editsection trending teaser teasers authorbio authorbox readmore").split())
 _EXTRA_PAIRS = frozenset((  # two words of one class name, side by side
-    "table of", "author bio", "author box", "author info", "about author", "print only", "edit link", "edit page", "language switcher",
-    "language selector", "lang switch", "log in", "search form", "search box", "search bar", "tag list", "tag cloud", "post tags",
-    "jump link", "more from", "more stories", "more news", "more articles", "read more", "read next", "read also", "also read",
-    "most read", "most popular", "popular posts", "side bar", "sign up", "pop up"))
+    "table of", "author bio", "author box", "author info", "about author", "print only", "edit link", "edit page",
+    "language switcher", "language selector", "lang switch", "log in", "search form", "search box", "search bar",
+    "tag list", "tag cloud", "post tags", "jump link", "more from", "more stories", "more news", "more articles",
+    "read more", "read next", "read also", "also read", "most read", "most popular", "popular posts", "side bar",
+    "sign up", "pop up"))
 _ABOUT_OTHERS = frozenset("has with without no is hide show post type tag category status format".split())
 _COMMENT_WORDS = frozenset("comment comments commentlist disqus respond replies livefyre".split())
+_GRID_WORDS = frozenset(("grid", "col", "cols"))
 _CLASS_SEPARATORS = str.maketrans("-_", "  ")
 
 
@@ -3266,11 +3290,11 @@ def _role_of(shape: _Shape) -> str:
     """The role that a start tag's name and attributes give, "" for none."""
     tag, source = shape.tag, shape.source
     if tag in _INVISIBLE:
-        is_content = tag == "script" and "math/tex" in source or tag == "input" and "checkbox" in source
+        is_content = (tag == "script" and "math/tex" in source) or (tag == "input" and "checkbox" in source)
         return "" if is_content else _HIDDEN
     if source:
-        if ("style" in source or "hidden" in source or "sr-only" in source or "screen-reader" in source or "katex" in source
-                or "athJax" in source or "STYLE" in source or "HIDDEN" in source):
+        if ("style" in source or "hidden" in source or "sr-only" in source or "screen-reader" in source
+                or "katex" in source or "athJax" in source or "STYLE" in source or "HIDDEN" in source):
             role = _hiding_role(shape, tag)
             if role:
                 return role
@@ -3289,7 +3313,7 @@ def _hiding_role(shape: _Shape, tag: str) -> str:
         return ""  # Wikipedia hides the formula's text behind its picture
     if "hidden" in attributes and attributes["hidden"].lower() != "until-found":
         return _HIDDEN
-    if _VISUALLY_HIDDEN.search(names) and tag not in _HEADINGS or _RENDERED_MATH.search(names):
+    if (_VISUALLY_HIDDEN.search(names) and tag not in _HEADINGS) or _RENDERED_MATH.search(names):
         return _HIDDEN
     style = attributes.get("style", "")
     if style:
@@ -3324,21 +3348,22 @@ def _class_role(shape: _Shape, tag: str) -> str:
 
 
 def _role_of_words(words: str) -> str:
-    """_EXTRA or _COMMENTS where a class name says so of its own element: not `has-sidebar` or `md:grid-cols-sidebar`."""
-    if _EXTRA_WORDS.isdisjoint(words.translate(_CLASS_SEPARATORS).split()) and "comment" not in words and " " not in words.translate(
-            _CLASS_SEPARATORS):
-        return ""
+    """_EXTRA or _COMMENTS where a class name says so of its own element, which `has-sidebar` does not."""
     found = ""
     for name in words.split():
         parts = name.translate(_CLASS_SEPARATORS).split()
-        if ":" in name or "[" in name or not parts or parts[0] in _ABOUT_OTHERS or "grid" in parts or "cols" in parts or "col" in parts:
+        if not parts or parts[0] in _ABOUT_OTHERS or ":" in name or "[" in name or not _GRID_WORDS.isdisjoint(parts):
             continue
-        if not _EXTRA_WORDS.isdisjoint(parts) or len(parts) > 1 and any(
-                f"{first} {second}" in _EXTRA_PAIRS for first, second in zip(parts, parts[1:])):
+        if not _EXTRA_WORDS.isdisjoint(parts) or (len(parts) > 1 and _holds_pair(parts)):
             return _EXTRA
         if not _COMMENT_WORDS.isdisjoint(parts):
             found = _COMMENTS
     return found
+
+
+def _holds_pair(parts: List[str]) -> bool:
+    """Whether two neighbouring words of a class name are one of _EXTRA_PAIRS."""
+    return any(f"{first} {second}" in _EXTRA_PAIRS for first, second in zip(parts, parts[1:]))
 
 
 # ---- finding the main content
@@ -3366,9 +3391,11 @@ _LINKS_ONLY_SHARE = 0.5
 _ARTICLE_PROSE, _ARTICLE_SHARE = 1500, 0.6
 _CARD_CHARS = 120  # a link longer than this is a card: its text is content
 _CONTENT_WORDS = Pattern(
-    r"(?i)(?:^|[\s_-])(?:article-?(?:body|content|text)|post-?(?:body|content|entry)|entry-?content|story-?body|main-?content|markdown-body|"
-    r"articlebody|content-?body|td-post-content|mw-parser-output|rst-content|md-content|bodywrapper)(?:$|[\s_-])")
-_CONTAINERS = frozenset("#page div main article section td tr tbody table form center span body noscript ul li ol header".split())
+    r"(?i)(?:^|[\s_-])(?:article-?(?:body|content|text)|post-?(?:body|content|entry)|entry-?content|story-?body|"
+    r"main-?content|content-?body|markdown-body|td-post-content|mw-parser-output|rst-content|md-content|bodywrapper)"
+    r"(?:$|[\s_-])")
+_CONTAINERS = frozenset(
+    "#page div main article section td tr tbody table form center span body noscript ul li ol header".split())
 
 
 def _weigh(order: List[Element]) -> None:
@@ -3378,7 +3405,7 @@ def _weigh(order: List[Element]) -> None:
         tag = element.tag
         own = 0
         for child in element.children:
-            if child.__class__ is str:
+            if isinstance(child, str):
                 own += len(child.strip())
         text = element.text = element.text + own
         run = element.run + own
@@ -3410,14 +3437,14 @@ def _block_weight(tag: str, length: int, link_length: int) -> float:
 
 
 def _prune(root: Element) -> None:
-    """Mark as dropped (`out` is False) what is hidden, and what its tag tells apart unless it holds much of the prose."""
+    """Mark what is hidden or surely no content as dropped (`out` is False); take the weight of the rest of its kind."""
     total, total_text = root.prose, root.text
     is_thread = _is_thread(root, total)
     stack = [(root, False)]
     while stack:
         element, is_apart = stack.pop()
         for child in element.children:
-            if child.__class__ is str:
+            if isinstance(child, str):
                 continue
             role = child.shape.role
             if role and _is_dropped(child, role, total, total_text):
@@ -3450,7 +3477,7 @@ def _is_thread(root: Element, total: float) -> bool:
     while stack:
         element = stack.pop()
         for child in element.children:
-            if child.__class__ is not str and child.shape.role != _HIDDEN:
+            if not isinstance(child, str) and child.shape.role != _HIDDEN:
                 if child.shape.role == _COMMENTS:
                     outside -= child.prose
                 else:
@@ -3475,7 +3502,7 @@ def _main_element(root: Element) -> Element:
     while True:
         best: Optional[Element] = None
         for child in current.children:
-            if child.__class__ is not str and child.out is None and (best is None or child.prose > best.prose) and (
+            if not isinstance(child, str) and child.out is None and (best is None or child.prose > best.prose) and (
                     not child.shape.role or child.shape.role != _EXTRA or child.prose > _KEEP_SHARE * root.prose):
                 best = child
         if best is None or best.tag not in _CONTAINERS or best.prose <= 0:
@@ -3487,14 +3514,14 @@ def _main_element(root: Element) -> Element:
 
 
 def _trim_around(main: Element) -> None:
-    """Drop what has a role or consists of links, outside of a main element that is an article; elsewhere it may be content."""
+    """Drop what has a role or is mostly links, outside of a main element that is an article; else it may be content."""
     root = list(_ancestors(main))[-1]
     if main.prose < _ARTICLE_PROSE or main.prose < _ARTICLE_SHARE * root.prose:
         return
     inside, outside = main, main.parent
     while outside is not None:
         for child in outside.children:
-            if child.__class__ is not str and child is not inside and (
+            if not isinstance(child, str) and child is not inside and (
                     child.shape.role or child.link > _LINKS_ONLY_SHARE * child.text):
                 child.out = False
         inside, outside = outside, outside.parent
@@ -3505,28 +3532,33 @@ def _trim_around(main: Element) -> None:
 _FENCE_RUN = Pattern(r"`{3,}")
 _TICK_RUN = Pattern(r"`+")
 _SPECIAL = Pattern(r"[*_`\[\]\\]")
-_STAR = Pattern(r"\*+(?=[^\s*])|(?<=[^\s*])\*+")
-_UNDERSCORE = Pattern(r"(?<![^\W_])_+(?=\S)")
+_STAR = Pattern(r"\*(?=\S)|(?<=\S)\*")
+_UNDERSCORE = Pattern(r"(?<![^\W_])_(?=\S)")
 _SPACES = Pattern(r" {2,}")
 _LINE_START = Pattern(r"(#{1,6}(?= )|>(?= )|```|~~~)")
-_PERMALINK_CLASS = Pattern(r"(?i)(?:^|\s)(?:headerlink|hash-link|header-anchor|heading-anchor|anchorjs-link|anchor-link|permalink|sl-anchor-link|heading-link|mw-editsection\S*)(?:\s|$)")
+_PERMALINK_CLASS = Pattern(
+    r"(?i)(?:^|\s)(?:headerlink|hash-link|header-anchor|heading-anchor|anchorjs-link|anchor-link|permalink|"
+    r"sl-anchor-link|heading-link|mw-editsection\S*)(?:\s|$)")
 _SIGNS = frozenset(("¶", "#", "§", "🔗", "⚓", "↩", "↩︎", "↑", "^", "🔗︎", "[edit]", "[source]"))
 
 
 class _Block:
     """A finished block of Markdown: paragraph, heading, list, item, code, table, quote, rule, caption."""
 
-    __slots__ = ("kind", "text", "note", "source")
+    __slots__ = ("kind", "note", "source", "text")
 
     def __init__(self, kind: str, text: str, note: Any = None) -> None:
         self.kind, self.text, self.note = kind, text, note
-        self.source: Optional[Element] = None
+        self.source: Any = None  # the element it came from; the writer sets it
+
+
+_MAX_COLUMNS = 60  # shorter rows are padded up to this; wider ones stay ragged
 
 
 class _Cell:
     """A table cell: what it holds and how many columns it spans."""
 
-    __slots__ = ("parts", "is_header", "columns", "rows")
+    __slots__ = ("columns", "is_header", "parts", "rows")
 
     def __init__(self, parts: List[Any], is_header: bool, columns: int, rows: int) -> None:
         self.parts, self.is_header, self.columns, self.rows = parts, is_header, columns, rows
@@ -3545,6 +3577,8 @@ def resolve_link(href: str, base: str) -> str:
     """`href` made absolute against `base`; "" for what is not http, https or mailto, or does not parse."""
     if _PLAIN_URL.fullmatch(href):
         return href
+    if _PLAIN_PATH.fullmatch(href) and "/." not in href and base[:4] == "http":
+        return "/".join(base.split("/", 3)[:3]) + href
     href = _CONTROL_BLANKS.sub("", href.strip())
     if not href:
         return ""
@@ -3565,6 +3599,7 @@ def resolve_link(href: str, base: str) -> str:
 
 _CONTROL_BLANKS = Pattern(r"[\x00-\x1f\x7f]+")
 _PLAIN_URL = Pattern(r"https?://[a-z0-9.-]+(?:/[\w./~%?&=+:@,;!#-]*)?", re.ASCII)
+_PLAIN_PATH = Pattern(r"/(?:[\w~%?&=+:@,;!#-][\w./~%?&=+:@,;!#-]*)?", re.ASCII)
 _SCHEME = Pattern(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _URL_ESCAPES = {" ": "%20", "<": "%3C", ">": "%3E", '"': "%22", "`": "%60", "\\": "%5C", "|": "%7C", "\xa0": "%C2%A0"}
 _URL_ODD = Pattern(r"[\s<>\"`\\|]")
@@ -3616,7 +3651,7 @@ class _Writer:
             if element.tag in _LEAVES:
                 continue
             for child in reversed(element.children):
-                if child.__class__ is not str and child.out is None:
+                if not isinstance(child, str) and child.out is None:
                     stack.append(child)
         for element in reversed(order):
             method = _METHODS.get(element.tag)
@@ -3647,7 +3682,7 @@ class _Writer:
         """The parts of an element's children, which are freed."""
         parts: List[Any] = []
         for child in element.children:
-            if child.__class__ is str:
+            if isinstance(child, str):
                 parts.append(_inline_text(child))
             elif child.out:
                 parts.extend(child.out)
@@ -3682,7 +3717,7 @@ class _Writer:
         """`parts` on one line."""
         if all(part.__class__ is str for part in parts):
             text = "".join(parts)
-            return _SPACES.sub(" ", text.replace("\n", " ")).strip()
+            return str(_SPACES.sub(" ", text.replace("\n", " "))).strip()
         return " ".join(_on_one_line(block) for block in self.blocks(parts)).strip()
 
     # -- inline elements
@@ -3702,7 +3737,7 @@ class _Writer:
             return parts
         text = "".join(parts)
         core = text.strip()
-        if not core or mark[0] in (core[0], core[-1]) or "\n" in core or len(core) == 1 and not core.isalnum():
+        if not core or mark[0] in (core[0], core[-1]) or "\n" in core or (len(core) == 1 and not core.isalnum()):
             return [text]
         lead = " " if text[0] in " \n" else ""
         tail = " " if text[-1] in " \n" else ""
@@ -3781,22 +3816,24 @@ class _Writer:
 
     def _image_url(self, attributes: Dict[str, str]) -> str:
         """The address of the real image: lazy ones keep it in data attributes or srcset."""
-        for name in ("data-src", "data-original", "data-lazy-src", "data-srcset", "srcset", "src"):
-            value = attributes.get(name, "").strip()
-            if not value or value.startswith("data:") or "placeholder" in value:
-                continue
-            if name.endswith("srcset"):
-                value = value.split(",")[0].split()[0] if value.split(",")[0].split() else ""
-            if name == "srcset" and attributes.get("src") and "placeholder" not in attributes["src"] and not attributes["src"].startswith("data:"):
-                continue
-            url = self.resolve(value)
-            if url:
-                return url
+        candidates = [attributes.get(name, "") for name in ("data-src", "data-original", "data-lazy-src", "src")]
+        sets = [attributes.get(name, "").partition(",")[0] for name in ("data-srcset", "srcset")]
+        for value in [*candidates, *(" ".join(first.split()[:1]) for first in sets)]:
+            value = value.strip()
+            if value and not value.startswith("data:") and "placeholder" not in value:
+                url = self.resolve(value)
+                if url:
+                    return url
         return ""
 
     def _inline_code(self, element: Element, parts: List[Any]) -> List[Any]:
         """Inline code; links inside it stay links around code; code with line breaks becomes a block."""
-        if any(child.__class__ is not str and child.tag == "a" for child in element.children):
+        listings = [pre for pre in elements(element, "pre") if not _in_gutter(pre, element)]
+        if listings:  # a wrapper around blocks of code
+            return [_code_block(unescape_html(_code_text(pre)), _language_of(pre)) for pre in listings]
+        if "block" in class_names(element):
+            return [_code_block(unescape_html(_code_text(element)).strip(), _own_language(element))]
+        if any(not isinstance(child, str) and child.tag == "a" for child in element.children):
             return self._linked_code(element)
         text = unescape_html(_code_text(element))
         if "\n" in text.strip() and _has_break(element):
@@ -3808,7 +3845,7 @@ class _Writer:
         parts: List[Any] = []
         run: List[str] = []
         for child in element.children:
-            if child.__class__ is not str and child.tag == "a":
+            if not isinstance(child, str) and child.tag == "a":
                 url = self._target(attribute(child, "href"))
                 text = unescape_html(_code_text(child))
                 if url and text.strip():
@@ -3817,7 +3854,7 @@ class _Writer:
                     self.shown.add(url)
                     parts.append(f"[{_ticked(text)}]({url})")
                     continue
-            run.append(child if child.__class__ is str else _code_text(child))
+            run.append(child if isinstance(child, str) else _code_text(child))
         parts.append(_ticked(unescape_html("".join(run))))
         return parts
 
@@ -3833,7 +3870,7 @@ class _Writer:
         kind = attribute(element, "type").lower()
         if not kind.startswith("math/tex"):
             return []
-        return [_formula("".join(child for child in element.children if child.__class__ is str), "display" in kind)]
+        return [_formula("".join(child for child in element.children if isinstance(child, str)), "display" in kind)]
 
     # -- blocks
 
@@ -3881,15 +3918,14 @@ class _Writer:
         blocks = self.blocks(parts)
         if any(block.kind == "h" for block in blocks):
             return blocks  # a list of sections or cards
-        value = attribute(element, "value")
-        return [_Block("item", _join_item(blocks), int(value) if value.isdigit() and len(value) < 7 else None)] if blocks else []
+        return [_Block("item", _join_item(blocks), _small_number(attribute(element, "value")))] if blocks else []
 
     def _list(self, element: Element, parts: List[Any]) -> List[Any]:
         """A list; what is not an item continues the item before."""
         number: Optional[int] = None
         if element.tag == "ol":
-            start = attribute(element, "start")
-            number = int(start) if start.isdigit() and len(start) < 7 else 1
+            number = _small_number(attribute(element, "start"))
+            number = 1 if number is None else number
         lines: List[str] = []
         content = self.blocks(parts)
         if any(block.kind == "h" for block in content):
@@ -3981,7 +4017,7 @@ class _Writer:
         pairs = [(row, cells) for row, cells in ((row, self._row_cells(row)) for row in rows) if any(cells)]
         if not pairs:
             return []
-        width = max(len(cells) for _, cells in pairs)
+        width = min(_MAX_COLUMNS, max(len(cells) for _, cells in pairs))
         lines = [cells for _, cells in pairs]
         header = lines.pop(0) if pairs[0][0].is_header else [""] * width
         out = [_table_line(header, width), "|" + " --- |" * width]
@@ -3992,7 +4028,8 @@ class _Writer:
         cells: List[str] = []
         for cell in row.cells:
             cells.append(self.line(cell.parts).replace("|", "\\|"))
-            cells.extend([""] * (cell.columns - 1))
+            if len(cells) + cell.columns <= _MAX_COLUMNS:
+                cells.extend([""] * (cell.columns - 1))
         return cells
 
 
@@ -4002,7 +4039,9 @@ def first_elements(items: Iterator[Element], limit: int) -> Iterator[Element]:
         yield item
 
 
-_GUTTER_CLASS = Pattern(r"(?i)(?:^|[\s\"'_-])(?:gutter|linenos?|line-?numbers?|linenodiv|rouge-gutter|blob-num|lntd?-?num|line-num\w*)(?:[\s\"'_-]|$)")
+_GUTTER_CLASS = Pattern(
+    r"(?i)(?:^|[\s\"'_-])(?:gutter|linenos?|line-?numbers?|linenodiv|rouge-gutter|blob-num|lntd?-?num|"
+    r"line-num\w*)(?:[\s\"'_-]|$)")
 _GUTTER_TABLE = Pattern(r"(?i)highlighttable|rouge-table|lntable|codehilitetable")
 
 
@@ -4041,6 +4080,8 @@ def _has_break(element: Element) -> bool:
     return any(node.tag in ("br", "div", "p") for node in elements(element))
 
 
+_CODE_TOOL_CLASS = Pattern(
+    r"(?i)(?:^|[\s_-])(?:code_*-*header|toolbar|copy|copy-?btn|copy-?button|copybtn|clipboard)(?:[\s_-]|$)")
 _CODE_LINE_TAGS = frozenset("div p li tr".split())
 
 
@@ -4073,7 +4114,8 @@ def _code_text(element: Element) -> str:
 def _is_no_code(node: Element) -> bool:
     if node.tag in ("button", "script", "style", "svg", "select", "textarea", "template"):
         return True
-    return bool(node.shape.source) and bool(_GUTTER_CLASS.search(attribute(node, "class")))
+    names = attribute(node, "class") if node.shape.source else ""
+    return bool(names) and bool(_GUTTER_CLASS.search(names) or _CODE_TOOL_CLASS.search(names))
 
 
 def _ticked(text: str) -> str:
@@ -4097,8 +4139,11 @@ def _code_block(text: str, language: str) -> _Block:
     return _Block("code", f"{fence}{language}\n{clean_text(text)}\n{fence}")
 
 
-_LANGUAGE_CLASS = Pattern(r"(?i)(?:^|\s)(?:language|lang|highlight-source|highlight|brush:?|sourcecode|code)[-:\s]\s*([a-z][\w+#.-]*)")
-_NO_LANGUAGE = frozenset("default none text plain plaintext plain-text txt notranslate highlight code block source language hljs nohighlight line-numbers toolbar wrapper container".split())
+_LANGUAGE_CLASS = Pattern(
+    r"(?i)(?:^|\s)(?:language|lang|highlight-source|highlight|brush:?|sourcecode|code)[-:\s]\s*([a-z][\w+#.-]*)")
+_NO_LANGUAGE = frozenset((
+    "default none text plain plaintext plain-text txt notranslate highlight code block source language hljs "
+    "nohighlight line-numbers toolbar wrapper container").split())
 
 
 def _language_of(element: Element) -> str:
@@ -4125,7 +4170,7 @@ def _own_language(node: Element) -> str:
         if value and name != "lang" and value not in _NO_LANGUAGE and len(value) < 20 and " " not in value:
             return value
     for found in _LANGUAGE_CLASS.findall(attributes.get("class", "")):
-        language = found.lower()
+        language = str(found).lower()
         if language not in _NO_LANGUAGE and len(language) < 20:
             return language
     return ""
@@ -4136,7 +4181,7 @@ def _is_pixel(attributes: Dict[str, str]) -> bool:
 
 
 def _inline_text(text: str) -> str:
-    """A text node as inline Markdown: entities decoded, blanks collapsed, signs escaped that would be read as markup."""
+    """A text node as inline Markdown: entities decoded, blanks collapsed, signs escaped that read as markup."""
     if "&" in text:
         text = unescape_html(text)
     core = " ".join(text.split())
@@ -4153,9 +4198,9 @@ def _escape(text: str) -> str:
     if "\\" in text and "\\(" not in text and "\\[" not in text:
         text = text.replace("\\", "\\\\")
     if "*" in text:
-        text = _STAR.sub(lambda found: "\\*" * len(found.group()), text)
+        text = _STAR.sub(r"\\*", text)
     if "_" in text:
-        text = _UNDERSCORE.sub(lambda found: "\\_" * len(found.group()), text)
+        text = _UNDERSCORE.sub(r"\\_", text)
     if "`" in text:
         text = text.replace("`", "\\`")
     if "](" in text:
@@ -4165,7 +4210,8 @@ def _escape(text: str) -> str:
 
 def _link_text(text: str) -> str:
     """`text` for the square brackets of a link: unbalanced brackets escaped."""
-    if "[" not in text and "]" not in text or text.count("[") == text.count("]") and text.find("]") > text.find("["):
+    opening, closing = text.count("["), text.count("]")
+    if opening == closing and text.find("]") >= text.find("["):
         return text
     return text.replace("[", "\\[").replace("]", "\\]")
 
@@ -4189,6 +4235,11 @@ def _paragraphs(text: str) -> List[_Block]:
 
 def _line_started(line: str) -> str:
     return "\\" + line if _LINE_START.match(line) and not line.startswith(("```", "~~~")) else line
+
+
+def _small_number(text: str) -> Optional[int]:
+    """The number that `text` is; None when it is none, or too long for a list."""
+    return int(text) if len(text) < 7 and text.isascii() and text.isdigit() else None
 
 
 def _loose_item(block: _Block) -> _Block:
@@ -4241,18 +4292,18 @@ def _join_item(blocks: List[_Block]) -> str:
 
 _LEAVES = frozenset("pre math code samp kbd tt script xmp listing".split())
 _METHODS: Dict[str, Callable[[_Writer, Element, List[Any]], List[Any]]] = {
-    "a": _Writer._link, "b": _Writer._strong, "strong": _Writer._strong, "i": _Writer._emphasis, "em": _Writer._emphasis,
-    "del": _Writer._deleted, "s": _Writer._deleted, "strike": _Writer._deleted, "q": _Writer._quoted,
-    "sup": _Writer._script_sign, "sub": _Writer._script_sign, "br": _Writer._break, "img": _Writer._image,
-    "code": _Writer._inline_code, "samp": _Writer._inline_code, "kbd": _Writer._inline_code, "tt": _Writer._inline_code,
-    "math": _Writer._math, "script": _Writer._script, "input": _Writer._checkbox,
+    "a": _Writer._link, "b": _Writer._strong, "strong": _Writer._strong, "i": _Writer._emphasis,
+    "em": _Writer._emphasis, "del": _Writer._deleted, "s": _Writer._deleted, "strike": _Writer._deleted,
+    "q": _Writer._quoted, "sup": _Writer._script_sign, "sub": _Writer._script_sign, "br": _Writer._break,
+    "img": _Writer._image, "code": _Writer._inline_code, "samp": _Writer._inline_code, "kbd": _Writer._inline_code,
+    "tt": _Writer._inline_code, "math": _Writer._math, "script": _Writer._script, "input": _Writer._checkbox,
     "h1": _Writer._heading, "h2": _Writer._heading, "h3": _Writer._heading, "h4": _Writer._heading,
     "h5": _Writer._heading, "h6": _Writer._heading, "figcaption": _Writer._caption, "caption": _Writer._caption,
-    "summary": _Writer._summary, "hr": _Writer._rule, "blockquote": _Writer._quote,
-    "pre": _Writer._preformatted, "xmp": _Writer._preformatted, "listing": _Writer._preformatted,
-    "ul": _Writer._list, "ol": _Writer._list, "menu": _Writer._list, "dir": _Writer._list, "li": _Writer._item,
-    "dt": _Writer._term, "td": _Writer._cell, "th": _Writer._cell, "tr": _Writer._row, "table": _Writer._table,
-    "thead": _Writer._table_part, "tbody": _Writer._table_part, "tfoot": _Writer._table_part,
+    "summary": _Writer._summary, "hr": _Writer._rule, "blockquote": _Writer._quote, "pre": _Writer._preformatted,
+    "xmp": _Writer._preformatted, "listing": _Writer._preformatted, "ul": _Writer._list, "ol": _Writer._list,
+    "menu": _Writer._list, "dir": _Writer._list, "li": _Writer._item, "dt": _Writer._term, "td": _Writer._cell,
+    "th": _Writer._cell, "tr": _Writer._row, "table": _Writer._table, "thead": _Writer._table_part,
+    "tbody": _Writer._table_part, "tfoot": _Writer._table_part,
 }
 
 
@@ -4265,6 +4316,7 @@ _METHODS: Dict[str, Callable[[_Writer, Element, List[Any]], List[Any]]] = {
 
 _CONTENT_THRESHOLD = 0.1  # the fitted bias, and a little: a lost paragraph costs more than a stray line
 _SMALL_PAGE_BLOCKS, _SMALL_PAGE_MARGIN = 12, 2.5  # what little there is in the main element of a small page is kept
+_JUDGED_BLOCKS = 3000  # the rest of a page as long as a book is kept as it is
 _DOCS_MARGIN = 1.5  # documentation has few teasers in its main element, but many short blocks
 _SIZE_STEPS = (12, 25, 50, 90, 160, 320, 640)  # characters; a CJK character counts 2.5
 _DENSITY_STEPS = (0.02, 0.2, 0.5, 0.85)  # share of link text
@@ -4276,56 +4328,55 @@ _LINK = Pattern(r"!?\[([^\[\]]*)\]\([^()\s]*\)")
 _START = Pattern(r"[#\-*>|\s\d.\[(\"“»•–]*")
 _CJK = Pattern("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _SENTENCE_END = Pattern("[.!?\u3002\uff01\uff1f\u2026\"\u201d\u201c\u300d)]$")
-_LEGAL_WORDS = ("cookie", "consent", "privacy", "copyright")
-_FIRST_WORDS: Tuple[Tuple[str, Pattern], ...] = (
-    ("related", Pattern(
-        r"(?:related|read (?:more|next|also)|also read|see (?:also|more)|more (?:from|on|stories|news|in|about)|recommended|"
-        r"you (?:may|might)|don.t miss|popular|trending|most (?:read|popular|viewed)|latest|recent|top stories|up next|next|previous|"
-        r"similar|further reading|lea también|lea más|leia|veja|lire aussi|à lire|lesen sie|auch lesen|mehr (?:zum|zu|aus)|weitere|"
-        r"ähnliche|verwandte|das könnte|passend|empfohlen|читайте|читать|相关|推荐|上一篇|下一篇|热门|czytaj|zobacz|customers|"
-        r"frequently bought)")),
-    ("share", Pattern(
-        r"(?:share|teilen|tweet|twitter|facebook|whatsapp|email|e-mail|print|follow|folgen|like this|pin it|compartir|partager|"
-        r"分享|download app|jetzt teilen|copy link)")),
-    ("subscribe", Pattern(
-        r"(?:subscribe|sign[- ]?(?:up|in)|log ?in|register|join|newsletter|get (?:the|our)|abonn|jetzt anmelden|anmelden|"
-        r"melden sie|suscrí|inscrivez|enter your|your email|create (?:an )?account|登录|注册|关注)")),
-    ("credit", Pattern(
-        r"(?:photo|image|picture|foto|bild|credit|getty|copyright image|quelle|crédit|imagen|abbildung|illustration|video|图|"
-        r"fig(?:ure)?\b|source)")),
-    ("byline", Pattern(
-        r"(?:by |von |por |par |author|autor|written by|posted|published|publicado|updated|last (?:updated|modified)|"
-        r"veröffentlicht|stand:|aktualisiert|editor|staff|reviewed by|作者|来源|发布|责任编辑|编辑|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|"
-        r"\d{4}[-/.年]\d{1,2}|(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.? \d)")),
-    ("legal", Pattern(
-        r"(?:©|copyright|all rights|alle rechte|terms|privacy|impressum|datenschutz|disclaimer|cookies?|we use|"
-        r"by (?:using|continuing)|this (?:site|website)|版权|免责|advert|anzeige|sponsored|affiliate)")),
-    ("comment", Pattern(
-        r"(?:comments?\b|\d+ (?:comments?|replies|responses|kommentare)|leave a|reply|kommentar|post a|add (?:a )?comment|"
-        r"write a|responses|评论|回复|report|flag|like|quote|vote|upvote)")),
-    ("navigation", Pattern(
-        r"(?:home\b|back|top\b|menu|skip|search|categor|tags?\b|filed under|topics?:|contents|on this page|page \d|show|view|"
-        r"load|all\b|close|edit|sort|filter|zurück|nach oben|startseite|schlagw|themen|mehr\b|首页|返回|add to|buy|quantity|in stock|"
-        r"select|\d+$)")),
-)
-_FORUM_URL = Pattern(r"(?i)forum|thread|topic|/t/|community|discuss|/questions?/|viewtopic|showthread|bbs|board|comments")
-_DOCS_URL = Pattern(r"(?i)//docs?\.|/docs?/|/reference|/manual|/guides?/|/api/|readthedocs|\.github\.io|/man/|/book/|tutorial|/howto|/learn/|/help/|wiki")
+# How blocks that are no content begin, by family: the first family that fits counts.
+_FIRST_WORDS = Pattern(
+    r"(?P<related>related|read (?:more|next|also)|also read|see (?:also|more)|"
+    r"more (?:from|on|stories|news|in|about)|recommended|you (?:may|might)|don.t miss|popular|trending|"
+    r"most (?:read|popular|viewed)|latest|recent|top stories|up next|next|previous|similar|further reading|"
+    r"lea también|lea más|leia|veja|lire aussi|à lire|lesen sie|auch lesen|"
+    r"mehr (?:zum|zu|aus)|weitere|ähnliche|verwandte|das könnte|passend|empfohlen|читайте|читать|相关|推荐|上一篇|下一篇|"
+    r"热门|czytaj|zobacz|customers|frequently bought)|"
+    r""
+    r"(?P<share>share|teilen|tweet|twitter|facebook|whatsapp|email|e-mail|print|follow|folgen|like this|pin it|"
+    r"compartir|partager|分享|download app|jetzt teilen|copy link)|"
+    r"(?P<subscribe>subscribe|sign[- ]?(?:up|in)|log ?in|register|join|newsletter|get (?:the|our)|abonn|"
+    r"jetzt anmelden|anmelden|melden sie|suscrí|inscrivez|enter your|your email|create (?:an )?account|登录|注册|关注)|"
+    r"(?P<credit>photo|image|picture|foto|bild|credit|getty|copyright image|quelle|crédit|imagen|abbildung|"
+    r"illustration|video|图|fig(?:ure)?\b|source)|"
+    r"(?P<byline>by |von |por |par |author|autor|written by|posted|published|publicado|updated|"
+    r"last (?:updated|modified)|veröffentlicht|stand:|aktualisiert|editor|staff|reviewed by|作者|来源|发布|责任编辑|编辑|"
+    r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{4}[-/.年]\d{1,2}|"
+    r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.? \d)|"
+    r"(?P<legal>©|copyright|all rights|alle rechte|terms|privacy|impressum|datenschutz|disclaimer|cookies?|we use|"
+    r"by (?:using|continuing)|this (?:site|website)|版权|免责|advert|anzeige|sponsored|affiliate)|"
+    r"(?P<comment>comments?\b|\d+ (?:comments?|replies|responses|kommentare)|leave a|reply|kommentar|post a|"
+    r"add (?:a )?comment|write a|responses|评论|回复|report|flag|like|quote|vote|upvote)|"
+    r""
+    r"(?P<navigation>home\b|back|top\b|menu|skip|search|categor|tags?\b|filed under|topics?:|contents|"
+    r"on this page|page \d|show|view|load|all\b|close|edit|sort|filter|zurück|nach oben|startseite|schlagw|"
+    r"themen|mehr\b|首页|返回|add to|buy|quantity|in stock|select|\d+$)")
+_FORUM_URL = Pattern(
+    r"(?i)forum|thread|topic|/t/|community|discuss|/questions?/|viewtopic|showthread|bbs|board|comments")
+_DOCS_URL = Pattern(
+    r"(?i)//docs?\.|/docs?/|/reference|/manual|/guides?/|/api/|readthedocs|\.github\.io|/man/|/book/|tutorial|/howto|"
+    r"/learn/|/help/|wiki")
 _CAMEL_CASE = Pattern("(?<=[a-z])(?=[A-Z])")
 _WORD_IN_CLASS = Pattern("[a-z]{3,}|ad")
 _TELLING_TAGS = frozenset(
-    "li figure aside footer header nav form table article main blockquote section dl ul ol a figcaption details".split())
+    "li figure aside footer header nav form table article main blockquote section dl ul ol a figcaption "
+    "details".split())
 _SOURCE_TAGS = frozenset("p div li ul ol td span section article a dd dt label".split())
 _NEVER_CARDS = frozenset("p h1 h2 h3 h4 pre br span a".split())
 
 
 class _Size(NamedTuple):
-    """How long a block's plain text is (CJK counts more), how much of it is link text, and how it begins."""
+    """How long a block's plain text is (CJK counts more), how much of it is link text, and what its words tell."""
 
     length: int
     density: float
-    start: str
     size_step: int
     density_step: int
+    told: Tuple[str, ...]
 
     @property
     def is_long(self) -> bool:
@@ -4336,11 +4387,13 @@ class _Judge:
     """Tells content from the rest, block by block, knowing the main element and the other blocks."""
 
     def __init__(self, root: Element, main: Element, blocks: List[_Block], title: str, url: str) -> None:
-        self.blocks = blocks
+        self.blocks = blocks[:_JUDGED_BLOCKS]
+        self.beyond = blocks[_JUDGED_BLOCKS:]
+        blocks = self.blocks
         self.main = main
         self.path = {element: steps for steps, element in enumerate(_ancestors(main))}  # main itself: 0 steps up
         self.weights = _weights()
-        self._weight_above: Dict[Element, float] = {}
+        self._known: Dict[Tuple[Any, ...], float] = {}
         self._told: Dict[_Shape, Tuple[str, ...]] = {}
         self._above: Dict[Element, Tuple[str, ...]] = {}
         self._marks: Dict[Element, Tuple[str, ...]] = {}
@@ -4349,95 +4402,83 @@ class _Judge:
         self.page = self._page_names(root, url)
         self.repeats = _counts(_spelling(block.source) for block in blocks)
         self.texts = _counts(block.text for block in blocks)
-        longs = [index for index, block in enumerate(blocks) if self.sizes[index].is_long and self._is_in_main(block.source)]
+        longs = [index for index, block in enumerate(blocks)
+                 if self.sizes[index].is_long and self._is_in_main(block.source)]
         self.first_long, self.last_long = (longs[0], longs[-1]) if longs else (len(blocks), -1)
         self.far = _distances(longs, len(blocks))
         self.title_index = _title_index(blocks, title)
 
     def content(self) -> List[_Block]:
-        """The blocks that are content; all of the main element's where nearly nothing would remain."""
-        limit = _CONTENT_THRESHOLD
-        margin = _SMALL_PAGE_MARGIN if len(self.blocks) < _SMALL_PAGE_BLOCKS else _DOCS_MARGIN if "page:docs" in self.page else 0.0
-        return [block for index, block in enumerate(self.blocks)
-                if self.weight(index) > limit - (margin if margin and self._is_in_main(block.source) else 0.0)]
+        """The blocks that are content."""
+        margin = self._margin()
+        kept = [block for index, block in enumerate(self.blocks)
+                if self.weight(index) > _CONTENT_THRESHOLD - (margin if self._is_in_main(block.source) else 0.0)]
+        return kept + self.beyond
+
+    def _margin(self) -> float:
+        """How much less must speak for a block of the main element."""
+        if len(self.blocks) < _SMALL_PAGE_BLOCKS:
+            return _SMALL_PAGE_MARGIN
+        return _DOCS_MARGIN if "page:docs" in self.page else 0.0
 
     def weight(self, index: int) -> float:
         """How much speaks for a block, as log odds."""
-        source = self.blocks[index].source
-        known = self._weight_above.get(source)
-        if known is None:
-            known = self._weight_above[source] = self._sum(self.above(source))
-        return known + self._sum(self.own_names(index))
-
-    def _sum(self, names: Iterable[str]) -> float:
-        weight_of = self.weights.get
-        return sum([weight_of(name, 0.0) for name in names])
+        total = 0.0
+        for key in self._keys(index):
+            known = self._known.get(key)
+            if known is None:
+                known = self._known[key] = sum([self.weights.get(name, 0.0) for name in self._names_of(key)])
+            total += known
+        return total
 
     def names(self, index: int) -> List[str]:
         """All that is true of a block: what the weights are fitted on."""
-        return [*self.above(self.blocks[index].source), *self.own_names(index)]
+        return [name for key in self._keys(index) for name in self._names_of(key)]
 
-    def own_names(self, index: int) -> List[str]:
-        """What is true of a block itself, its place and its neighbours."""
+    def _keys(self, index: int) -> Iterator[Tuple[Any, ...]]:
+        """A block as a few small tuples, each of which stands for some names; most recur, so their weights are kept."""
         block, size = self.blocks[index], self.sizes[index]
-        names = list(self._block_names(block, size))
-        names.extend(self._place_names(index, block, size))
-        names.extend(self._neighbour_names(index, block))
-        names.extend(self._page_crosses(self.above(block.source), size))
-        return names
-
-    def _block_names(self, block: _Block, size: _Size) -> Iterator[str]:
-        tag = block.source.tag
-        yield f"size:{size.size_step}"
-        yield f"density:{size.density_step}"
-        yield "kind:" + block.kind
-        yield "tag:" + (tag if tag in _SOURCE_TAGS else "other")
-        if block.source.shape.source:
-            yield f"repeat:{min(4, self.repeats[_spelling(block.source)].bit_length())}"
+        source = block.source
+        is_heading = block.kind == "h"
+        yield "above", source
+        yield "block", size.size_step, size.density_step, block.kind, source.tag, self._repeat(source), size.told
         if self.texts[block.text] > 1:
-            yield "text:twice"
-        if _SENTENCE_END.search(block.text, len(block.text) - 2):
-            yield "text:sentence"
-        if "![" in block.text:
-            yield "text:image"
-        lowered = block.text.lower()
-        if any(word in lowered for word in _LEGAL_WORDS):
-            yield "text:legal"
-        if block.kind != "code":
-            yield from _wording_names(size)
-
-    def _place_names(self, index: int, block: _Block, size: _Size) -> Iterator[str]:
-        """Where the block stands among the long blocks of the main element and around the title."""
-        step = size.size_step
+            yield ("twice",)
         place = "before" if index < self.first_long else "after" if index > self.last_long else "between"
-        yield "place:" + place
-        yield f"place:{place}+size{min(step, 4)}"
-        yield f"place:{place}+density{size.density_step}"
-        if block.kind == "h":
-            yield f"place:{place}+heading"
-        if place == "after":
-            yield f"place:after+{min(4, (index - self.last_long) // 3)}"
-        yield f"far:{self.far[index]}"
-        if index == self.title_index:
-            yield "title:is"
-        elif index < self.title_index:
-            yield "title:above"
-        elif 0 <= self.title_index and index < self.first_long:
-            yield "title:under"
-
-    def _neighbour_names(self, index: int, block: _Block) -> Iterator[str]:
+        behind = min(4, (index - self.last_long) // 3) if place == "after" else -1
+        title = self._title_relation(index)
+        yield "place", place, size.size_step, size.density_step, is_heading, behind, self.far[index], title
         for label, other in (("previous", index - 1), ("next", index + 1)):
-            if not 0 <= other < len(self.blocks):
-                yield label + ":none"
-                continue
-            size = self.sizes[other]
-            step, density = min(5, size.size_step), size.density_step
-            yield f"{label}:size{step}"
-            yield f"{label}:density{density}"
-            yield f"{label}:{self.blocks[other].kind}"
-            if block.kind == "h":
-                yield f"heading:{label}+size{step}"
-                yield f"heading:{label}+density{density}"
+            if 0 <= other < len(self.blocks):
+                near = self.sizes[other]
+                yield "near", label, near.size_step, near.density_step, self.blocks[other].kind, is_heading
+            else:
+                yield "edge", label
+        yield "page", size.density_step, tuple(name for name in self.above(source) if name.startswith("role:"))
+
+    def _names_of(self, key: Tuple[Any, ...]) -> Iterable[str]:
+        """The names that a key stands for."""
+        family, *facts = key
+        if family == "above":
+            return self.above(facts[0])
+        if family == "page":
+            return self._page_crosses(facts[0], facts[1])
+        if family == "twice":
+            return ("text:twice",)
+        if family == "edge":
+            return (facts[0] + ":none",)
+        return _NAMERS[family](*facts)
+
+    def _repeat(self, source: Element) -> int:
+        """How often an element of this spelling holds a block, as a bit length; 0 for a bare tag."""
+        return min(4, self.repeats[_spelling(source)].bit_length()) if source.shape.source else 0
+
+    def _title_relation(self, index: int) -> str:
+        if index == self.title_index:
+            return "title:is"
+        if index < self.title_index:
+            return "title:above"
+        return "title:under" if self.title_index >= 0 and index < self.first_long else ""
 
     def _page_names(self, root: Element, url: str) -> List[str]:
         """What kind of page it is."""
@@ -4450,13 +4491,11 @@ class _Judge:
         names.append(f"page:share{min(4, max(0, int(self.main.prose / max(1.0, root.prose) * 5)))}")
         return names
 
-    def _page_crosses(self, names: Tuple[str, ...], size: _Size) -> Iterator[str]:
+    def _page_crosses(self, density_step: int, roles: Tuple[str, ...]) -> Iterator[str]:
         """The page's kind alone and together with roles and link density."""
-        density = size.density_step
-        roles = [name for name in names if name.startswith("role:")]
         for page in self.page:
             yield page
-            yield f"{page}+density{density}"
+            yield f"{page}+density{density_step}"
             for role in roles:
                 yield f"{page}+{role[5:]}"
 
@@ -4517,7 +4556,7 @@ class _Judge:
         known = self._likeness.get(parent)
         if known is None:
             known = self._likeness[parent] = _counts(
-                _card_key(child) for child in parent.children if child.__class__ is not str)
+                _card_key(child) for child in parent.children if not isinstance(child, str))
         return known[_card_key(node)]
 
 
@@ -4545,21 +4584,70 @@ def _size_of(block: _Block) -> _Size:
     if not text.isascii():
         length += int(len(_CJK.findall(text)) * 1.5)
     density = min(1.0, linked / length) if length else 0.0
-    return _Size(length, density, _START.sub("", text[:90], 1)[:60].lower(),
-                 _step(length, _SIZE_STEPS), _step(density, _DENSITY_STEPS))
+    told = tuple(_wording_names(block, _START.sub("", text[:90], 1)[:60].lower(), length))
+    return _Size(length, density, _step(length, _SIZE_STEPS), _step(density, _DENSITY_STEPS), told)
 
 
-def _wording_names(size: _Size) -> Iterator[str]:
-    """What the words of a block tell: how it begins, whether it is a price, a number."""
-    start = size.start
-    if any(sign in start for sign in "$€£¥"):
+def _wording_names(block: _Block, start: str, length: int) -> Iterator[str]:
+    """What the words of a block tell: how it begins and ends, whether it is a price, a number, legal text."""
+    text = block.text
+    if _SENTENCE_END.search(text, len(text) - 2):
+        yield "text:sentence"
+    if "![" in text:
+        yield "text:image"
+    lowered = text[:400].lower()
+    if "cookie" in lowered or "consent" in lowered or "privacy" in lowered or "copyright" in lowered:
+        yield "text:legal"
+    if block.kind == "code":
+        return
+    if "$" in start or "€" in start or "£" in start or "¥" in start:
         yield "text:price"
-    if size.length < 160 and sum(map(str.isdigit, start)) * 4 > len(start):
+    if length < 160 and sum(map(str.isdigit, start)) * 4 > len(start):
         yield "text:digits"
-    for name, pattern in _FIRST_WORDS:
-        if pattern.match(start):
-            yield "first:" + name
-            yield f"first:{name}+{'short' if size.length < 60 else 'long'}"
+    found = _FIRST_WORDS.match(start)
+    if found:
+        yield "first:" + found.lastgroup
+        yield f"first:{found.lastgroup}+{'short' if length < 60 else 'long'}"
+
+
+def _block_names(size: int, density: int, kind: str, tag: str, repeat: int, told: Tuple[str, ...]) -> Iterator[str]:
+    """A block itself: its length, its links, its kind, its element, its wording."""
+    yield f"size:{size}"
+    yield f"density:{density}"
+    yield "kind:" + kind
+    yield "tag:" + (tag if tag in _SOURCE_TAGS else "other")
+    if repeat:
+        yield f"repeat:{repeat}"
+    yield from told
+
+
+def _place_names(
+        place: str, size: int, density: int, is_heading: bool, behind: int, far: int, title: str) -> Iterator[str]:
+    """Where a block stands among the long blocks of the main element and around the title."""
+    yield "place:" + place
+    yield f"place:{place}+size{min(size, 4)}"
+    yield f"place:{place}+density{density}"
+    if is_heading:
+        yield f"place:{place}+heading"
+    if behind >= 0:
+        yield f"place:after+{behind}"
+    yield f"far:{far}"
+    if title:
+        yield title
+
+
+def _near_names(label: str, size: int, density: int, kind: str, is_heading: bool) -> Iterator[str]:
+    """The block before or behind."""
+    size = min(5, size)
+    yield f"{label}:size{size}"
+    yield f"{label}:density{density}"
+    yield f"{label}:{kind}"
+    if is_heading:
+        yield f"heading:{label}+size{size}"
+        yield f"heading:{label}+density{density}"
+
+
+_NAMERS: Dict[str, Callable[..., Iterator[str]]] = {"block": _block_names, "place": _place_names, "near": _near_names}
 
 
 def _class_names_told(element: Element) -> Iterator[str]:
@@ -4603,68 +4691,68 @@ def _title_index(blocks: List[_Block], title: str) -> int:
 
 _WEIGHT_TABLE = """
 cards: 0 .9 1 -.2 2 -.1 3 -.3 4 -.3
-class: about .3 accordion -.6 actions -.4 active -.4 ad .3 add .4 alert -.9 align -.7 all -.6 and -.1 area -.5
-class: article .3 author -.8 auto -.4 avatar -.1 banner -.1 bar -2.1 base .5 between .4 black -.2 block .4 blog -.2
+class: about .3 accordion -.7 actions -.4 active -.4 ad .3 add .4 alert -.9 align -.6 all -.6 and -.1 area -.5
+class: article .2 author -.7 auto -.4 avatar -.1 banner -.1 bar -2.1 base .5 between .4 black -.2 block .4 blog -.2
 class: blue .5 body .5 bold 1.4 bottom -.7 box -.5 btn -.5 button -.8 buttons -.7 byline -1.1 caption -.4 card -.9
-class: carousel -.4 cart -.1 category .6 cell -.4 center .5 clear -1.3 clearfix -.2 close -.5 code -.3 col -.1
-class: collapse .6 color -1.4 column .1 columns -.1 comment -.4 comments .3 component -.2 content .5 contents .1
-class: control -2.4 copy -.2 copyright -.8 count -1.1 css .3 cta .2 custom -.3 dark .4 data .2 date -.3 default .7
-class: desc -.4 description -.3 desktop -.7 details -.2 display -.1 div .4 divider .7 dropdown -.1 edit .3
-class: editor -.1 element .1 email .3 end .5 entry .7 feature .8 featured .1 field -.4 filter -.7 first -.4
-class: fixed -.4 flex -.4 font -.3 footer -2.2 for .1 form -1.6 from .5 full .2 gallery -.3 gray .5 grid -.4
-class: group .6 has .2 head -.2 header -.5 heading .7 headline -.5 hero .2 hidden -.1 hide .1 highlight .1
-class: horizontal .7 hover -.4 html .7 icon .5 image -1.1 images .2 img -.1 info -.3 inline -1.6 inner -.2 item -.2
-class: items -.4 justify -.5 label -.1 large -.6 last -.9 layout -.5 lead -.4 left .6 line -.5 link -.1 links -1.4
-class: list -.3 logo .4 main .6 margin .1 max .8 media -.1 medium 1.2 message .5 meta -1 mobile -.4 module .4
-class: more .6 name .6 nav -.8 new -.9 news -.8 next -.1 none .4 normal .5 note -.1 notice -.4 odd .8 offset .7
-class: only -.2 options -.3 other -.7 outer -.4 overflow .3 overlay .3 padding .1 page .2 paragraph .3 photo .2
-class: post -.4 posts -.8 price 1.2 primary .6 print -.4 product .4 publish -1.2 quick .2 quote 1.2 rating -.4
-class: related -1.1 relative .2 reply .4 responsive 1.9 review -.3 reviews -.3 right -.5 rounded .8 row .2
-class: screen -.5 scroll .1 search -.1 secondary -.8 section .7 select .9 shadow .1 share .7 show -.5 side -.2
-class: sidebar -1.2 simple .1 single .7 site -.7 size .3 slide -.2 slider 1.6 small -.7 space -.4 standard -.5
-class: start .2 status .1 sticky .7 style -.2 sub -.9 subtitle .2 summary .2 tab -.3 table -.1 tabs .2 tag .4
-class: template -.4 the .1 theme .2 thumbnail -.3 time -.5 title .4 top -.2 topic 1.3 uppercase -.2 user -1.1
-class: value .4 vertical -.6 video -.9 view -.7 white -.6 wide .3 widget .3 width -.1 with .5 wrap .1 wrapper -.4
+class: carousel -.4 cart -.1 category .6 cell -.4 center .5 clear -1.3 clearfix -.3 close -.5 code -.3 col -.1
+class: collapse .6 color -1.4 column .1 columns -.1 comment -.4 comments .3 component -.2 content .5 control -2.4
+class: copy -.2 copyright -.8 count -1.1 css .3 cta .2 custom -.3 dark .4 data .2 date -.3 default .8 desc -.4
+class: description -.3 desktop -.7 details -.2 display -.1 div .5 divider .7 dropdown -.1 edit .3 editor -.1
+class: element .1 email .3 end .5 entry .7 feature .8 featured .2 field -.4 filter -.7 first -.4 fixed -.4 flex -.4
+class: font -.3 footer -2.2 for .1 form -1.6 from .5 full .2 gallery -.3 gray .5 grid -.4 group .6 has .2 head -.2
+class: header -.5 heading .7 headline -.5 hero .2 hide .1 highlight .1 horizontal .7 hover -.4 html .7 icon .5
+class: image -1.1 images .2 img -.1 info -.3 inline -1.6 inner -.2 item -.2 items -.4 justify -.5 label -.1
+class: large -.6 last -.9 layout -.5 lead -.4 left .6 line -.5 link -.1 links -1.4 list -.3 logo .4 main .6 max .8
+class: media -.1 medium 1.2 message .5 meta -1 mobile -.4 module .4 more .6 name .6 nav -.8 new -.9 news -.8
+class: next -.1 none .4 normal .5 note -.1 notice -.4 odd .8 offset .7 only -.2 options -.3 other -.7 outer -.4
+class: overflow .3 overlay .3 padding .1 page .2 paragraph .3 photo .2 post -.4 posts -.8 price 1.2 primary .6
+class: print -.4 product .4 publish -1.2 quick .2 quote 1.1 rating -.4 related -1.1 relative .2 reply .5
+class: responsive 1.9 review -.3 reviews -.3 right -.5 rounded .8 row .2 screen -.5 scroll .1 search -.1
+class: secondary -.8 section .7 select .9 shadow .1 share .7 show -.5 side -.2 sidebar -1.2 simple .1 single .7
+class: site -.7 size .3 slide -.2 slider 1.6 small -.7 space -.4 standard -.5 start .2 status .1 sticky .7 style -.2
+class: sub -.9 subtitle .2 summary .2 tab -.2 table -.1 tabs .2 tag .4 template -.4 the .1 theme .2 thumbnail -.3
+class: time -.5 title .4 top -.2 topic 1.3 uppercase -.2 user -1.1 value .4 vertical -.6 video -.9 view -.7
+class: white -.6 wide .3 widget .3 width -.1 with .5 wrap .1 wrapper -.4
 density: 0 .2 1 .7 2 -.4 3 -.2 4 -.3
 far: 0 .5 1 -.2 2 -.3 3 -.2 4 -.1 5 .4
-first: byline .2 byline+long .6 byline+short -.4 comment -.7 comment+long -.2 comment+short -.5 credit -.8
-first: credit+long -.5 credit+short -.3 legal -1 legal+long -.4 legal+short -.6 navigation -.6 navigation+short -.7
-first: related -.8 related+long -.3 related+short -.4 share -.6 share+long -.2 share+short -.4 subscribe -1.1
+first: byline .1 byline+long .6 byline+short -.4 comment -.8 comment+long -.4 comment+short -.4 credit -.8
+first: credit+long -.5 credit+short -.3 legal -1 legal+long -.3 legal+short -.6 navigation -.6 navigation+short -.7
+first: related -.8 related+long -.3 related+short -.4 share -.7 share+long -.3 share+short -.4 subscribe -1.1
 first: subscribe+long -.5 subscribe+short -.5
 heading: next+density1 .1 next+density3 .1 next+size0 .3 next+size1 -.3 next+size3 .1 next+size4 -.1 next+size5 .3
 heading: previous+density0 .3 previous+density1 -.1 previous+density2 .2 previous+density3 .3 previous+density4 1.3
 heading: previous+size1 .5 previous+size2 .4 previous+size4 .3 previous+size5 .6
-in: a -.4 article .3 aside -1.3 dl -.4 figcaption -.4 figure -.4 footer -1.3 form -.6 header -.6 li 1.3 main .3
-in: ol -.2 section .3 table .3 ul -.6
-kind: caption -.4 code .1 h -.5 list .4 p -.3 table .8
-next: caption .2 code .5 density0 .2 density1 .2 density2 -.4 density3 -.1 h -.2 list -.1 none .2 p -.1 quote -.2
-next: rule -.2 size0 -.2 size2 .1 size3 -.1 size5 .1
+in: a -.4 article .3 aside -1.4 dl -.4 figcaption -.3 figure -.4 footer -1.3 form -.6 header -.6 li 1.2 main .3
+in: ol -.3 section .3 table .3 ul -.6
+kind: caption -.4 code .1 h -.5 list .3 p -.3 table .8
+next: caption .2 code .5 density0 .2 density1 .2 density2 -.4 density3 -.1 density4 -.1 h -.2 list -.2 none .2 p -.1
+next: quote -.2 rule -.2 size0 -.2 size2 .1 size3 -.1 size5 .1
 page: code 1.7 code+density1 1 code+density2 .3 code+density3 .2 code+density4 .1 docs 1.1 docs+density0 .9
 page: docs+density1 -.6 docs+density2 .8 docs+density3 .2 docs+density4 -.3 forum -.1 forum+comments -.3
-page: forum+density0 -.2 forum+density1 -.5 forum+density2 -.2 forum+density3 .4 forum+density4 .5 forum+extra -.7
-page: prose0 .2 prose0+density0 .3 prose0+density1 .7 prose0+density2 -.4 prose0+density4 -.5 prose0+extra .3
+page: forum+density0 -.2 forum+density1 -.6 forum+density2 -.2 forum+density3 .4 forum+density4 .5 forum+extra -.7
+page: prose0 .2 prose0+density0 .3 prose0+density1 .7 prose0+density2 -.5 prose0+density4 -.4 prose0+extra .3
 page: prose1 -.2 prose1+comments .6 prose1+density0 .3 prose1+density1 -.5 prose1+density2 -.3 prose1+density3 .4
 page: prose1+density4 -.1 prose1+extra -.9 prose2+comments -1.7 prose2+density0 -.1 prose2+density1 .1
 page: prose2+density2 .1 prose2+density3 -.3 prose2+density4 .2 prose2+extra -.1 prose3+comments -1.4
 page: prose3+density0 -.4 prose3+density1 .3 prose3+density2 .2 prose3+density3 -.3 prose3+density4 .1
-page: prose3+extra .2 share3 .1 share3+density0 .1 share3+density1 .4 share3+density3 -.4 share3+density4 -.1
+page: prose3+extra .2 share3 .1 share3+density0 .1 share3+density1 .5 share3+density3 -.4 share3+density4 -.1
 page: share3+extra -.1 share4 .2 share4+comments -.2 share4+density0 .8 share4+density2 -.1 share4+density3 -.6
 page: share4+extra -.7
-place: after -.5 after+0 .3 after+1 -.1 after+2 -.1 after+3 -.2 after+4 -.4 after+density0 -.1 after+density1 -.2
+place: after -.5 after+0 .3 after+1 -.1 after+2 -.1 after+3 -.1 after+4 -.4 after+density0 -.1 after+density1 -.2
 place: after+density3 .3 after+density4 -.5 after+heading -.9 after+size0 -.1 after+size1 .2 after+size2 -.1
 place: after+size3 -.1 after+size4 -.3 before .3 before+density0 .2 before+density1 .9 before+density2 -.6
 place: before+density3 -.6 before+density4 .4 before+heading .6 before+size0 .1 before+size1 -.4 before+size2 -.2
 place: before+size4 .8 between .2 between+density0 .1 between+density2 .2 between+density3 .1 between+density4 -.2
 place: between+heading -.2 between+size0 -.1 between+size1 -.1 between+size2 .1 between+size3 .1 between+size4 .2
 previous: caption .4 code .2 density0 .3 density1 .2 density2 .1 density3 -.1 density4 -.2 h -.1 list -.2 none -.2
-previous: p -.1 quote .1 rule .1 size0 -.2 size1 -.3 size2 -.1 size3 .3 size4 .3 size5 .1 table -.1
+previous: p -.1 quote .1 rule .1 size0 -.2 size1 -.3 size2 -.1 size3 .3 size4 .3 size5 .1
 repeat: 1 -.8 2 -.6
 role: extra -.5
 share: 3 -.3 4 -.7
 size: 0 -.2 1 -.3 2 -.2 4 -.2 5 .2 6 .3 7 .3
-tag: article .1 dd -.4 div -.5 dt -.2 li -.2 ol .3 other -.1 p .2 section .5 ul .2
-text: digits -.8 image .1 legal -1.9 price -.4 sentence .6 twice .1
-title: above -1.6 is -1.6 under .3
+tag: a .1 article .1 dd -.4 div -.5 dt -.2 li -.3 ol .4 other -.1 p .2 section .5 ul .2
+text: digits -.7 image .2 legal -2.1 price -.4 sentence .6 twice .1
+title: above -1.7 is -1.6 under .3
 zone: 0 .4 2 .2 3 -.2 4 -.1 5 .5 6 -.8
 """
 _WEIGHTS: Dict[str, float] = {}  # filled on first use
@@ -4713,7 +4801,12 @@ def _gather_facts(order: List[Element]) -> _Facts:
 
 def _read_title(facts: _Facts, element: Element) -> None:
     if not facts.title:
-        facts.title = one_line(unescape_html("".join(c for c in element.children if isinstance(c, str))), MAX_TITLE_CHARS)
+        facts.title = one_line(unescape_html(_own_text(element)), MAX_TITLE_CHARS)
+
+
+def _own_text(element: Element) -> str:
+    """The text that stands in an element itself."""
+    return "".join(child for child in element.children if isinstance(child, str))
 
 
 def _read_meta(facts: _Facts, element: Element) -> None:
@@ -4751,7 +4844,7 @@ def _read_script(facts: _Facts, element: Element) -> None:
     if not element.children:
         return
     kind = attribute(element, "type").lower()
-    text = "".join(child for child in element.children if isinstance(child, str))
+    text = _own_text(element)
     if "ld+json" in kind:
         facts.linked_data.append(text)
     elif "json" in kind or attribute(element, "id") == "__NEXT_DATA__":
@@ -4806,8 +4899,9 @@ def _title_of(facts: _Facts, url: str) -> str:
 
 def _begins(part: str, title: str) -> bool:
     """Whether `title` is `part` with something behind it, set apart by more than a letter."""
-    return 3 < len(part) < len(title) and title.lower().startswith(part.lower()) and not title[len(part)].isalnum() and (
-        len(part) * 4 > len(title))
+    if not 3 < len(part) < len(title) < len(part) * 4:
+        return False
+    return title.lower().startswith(part.lower()) and not title[len(part)].isalnum()
 
 
 def _likeness(part: str, title: str) -> float:
@@ -4834,8 +4928,8 @@ def _without_site(title: str, facts: _Facts, url: str) -> str:
 
 def _is_site(part: str, site: str, host: str) -> bool:
     letters = _letters(part)
-    return bool(letters) and (letters == site or len(letters) > 2 and (letters in host or bool(site) and (
-        letters in site or site in letters)))
+    return bool(letters) and (letters == site or (len(letters) > 2 and (letters in host or (bool(site) and (
+        letters in site or site in letters)))))
 
 
 def _letters(text: str) -> str:
@@ -4843,9 +4937,10 @@ def _letters(text: str) -> str:
 
 
 _DATE_NAMES = (
-    "article:published_time", "og:published_time", "datepublished", "date", "dc.date", "dc.date.issued", "dcterms.created",
-    "dcterms.date", "publishdate", "pubdate", "publish-date", "publication_date", "sailthru.date", "parsely-pub-date",
-    "article.published", "citation_publication_date", "citation_date", "og:updated_time", "article:modified_time")
+    "article:published_time", "og:published_time", "datepublished", "date", "dc.date", "dc.date.issued",
+    "dcterms.created", "dcterms.date", "publishdate", "pubdate", "publish-date", "publication_date",
+    "sailthru.date", "parsely-pub-date", "article.published", "citation_publication_date", "citation_date",
+    "og:updated_time", "article:modified_time")
 _LINKED_DATE = Pattern(r'"datePublished"\s*:\s*"([^"]{4,40})"')
 _LINKED_BODY = Pattern(r'"articleBody"\s*:\s*"')
 
@@ -4865,15 +4960,18 @@ def _published(facts: _Facts) -> str:
 
 # ---- pages without text of their own
 
-_SHELL_CHARS = 200  # a page with less text than this may be an empty shell …
-_SHELL_MARKUP = 10  # … when its markup is this many times longer, or it says so
+_SHELL_CHARS = 200  # a page with more text than this is no empty shell
+_SHELL_TITLE_CHARS = 40  # one with less, in so much more markup, is, even if nothing in it says so
+_SHELL_MARKUP, _SHELL_MARKUP_CHARS = 200, 3000
 _SHELL_ROOTS = frozenset("root app __next __nuxt ___gatsby app-root main-app q-app svelte".split())
-_WANTS_SCRIPT = Pattern(r"(?i)(?:enable|requires?|need|activate|turn on)\b.{0,40}\bjava ?script|java ?script\b.{0,60}\b(?:enable|required|disabled|activ)")
+_WANTS_SCRIPT = Pattern(
+    r"(?i)(?:enable|requires?|need|activate|turn on)\b.{0,40}\bjava ?script|"
+    r"java ?script\b.{0,60}\b(?:enable|required|disabled|activ)")
 _MIN_DATA_CHARS = 40  # shorter strings of a data block are labels
 
 
 def _body_from_data(facts: _Facts) -> str:
-    """The text of a page whose body is an empty shell, from its JSON: articleBody, else the longest text of its data."""
+    """The text of a page whose body is an empty shell, from its JSON: articleBody, else the longest text."""
     for text in facts.linked_data:
         for value in _strings(text, ("articleBody",)):
             return _text_or_markup(value)
@@ -4914,22 +5012,21 @@ def _text_or_markup(text: str) -> str:
     return clean_text(_join(writer.write(builder.root)))
 
 
-def _needs_javascript(root: Element, facts: _Facts, text: str, markup_length: int) -> bool:
+def _needs_javascript(root: Element, text: str, markup_length: int) -> bool:
     """Whether a page with next to no text is a shell that scripts would fill."""
-    if len(text) > _SHELL_CHARS:
+    if len(text) > _SHELL_CHARS or next(elements(root, "script"), None) is None:
         return False
-    if _WANTS_SCRIPT.search(text):
+    if _WANTS_SCRIPT.search(text) or any(map(_is_empty_root, elements(root))):
         return True
-    scripts = False
-    for element in elements(root):
-        if element.tag == "script" and "json" not in element.shape.source:
-            scripts = True
-        elif attribute(element, "id") in _SHELL_ROOTS and not _raw_text(element).strip() or "-" in element.tag and not element.children:
-            if scripts or facts.app_data or next(elements(root, "script"), None) is not None:
-                return True
-        elif element.tag == "noscript" and _WANTS_SCRIPT.search(_raw_text(element)):
-            return True
-    return scripts and len(text) < 40 and markup_length > 3000 and len(text) * _SHELL_MARKUP * 20 < markup_length
+    return len(text) < _SHELL_TITLE_CHARS and len(text) * _SHELL_MARKUP < markup_length > _SHELL_MARKUP_CHARS
+
+
+def _is_empty_root(element: Element) -> bool:
+    """Whether an element waits for a script to fill it, or says that the page needs one."""
+    if element.tag == "noscript":
+        return _WANTS_SCRIPT.search(_raw_text(element)) is not None
+    is_root = attribute(element, "id") in _SHELL_ROOTS or ("-" in element.tag and not element.children)
+    return is_root and not _raw_text(element).strip()
 
 
 def extract_html(markup: str, url: str) -> Page:
@@ -4955,7 +5052,7 @@ def _page_of(builder: _TreeBuilder, markup: str, url: str) -> Page:
     title = _title_of(facts, url)
     blocks, writer = _content(builder, base, url, title)
     text = clean_text(_join(blocks))
-    shell = _needs_javascript(builder.root, facts, text, len(markup))
+    shell = _needs_javascript(builder.root, text, len(markup))
     data = _body_from_data(facts) if len(text) < _SHELL_CHARS and (facts.linked_data or facts.app_data) else ""
     if len(data) > len(text):
         text, shell = data, False
@@ -4979,6 +5076,8 @@ def _content(builder: _TreeBuilder, base: str, url: str, title: str) -> Tuple[Li
     writer = _Writer(base, url)
     blocks = writer.write(builder.root)
     kept = _Judge(builder.root, main, blocks, title, url).content()
+    if len(kept) > 1 and kept[0].kind == "h" and _letters(_heading_parts(kept[0].text)[1]) == _letters(title):
+        del kept[0]  # the title is told beside the text
     return kept, writer
 
 
@@ -4998,7 +5097,8 @@ def _further_links(order: List[Element], writer: _Writer) -> Tuple[Link, ...]:
             break
         href = attribute(element, "href")
         url = writer.resolve(href) if href and href[0] != "#" else ""
-        if url and url not in writer.shown and url not in found and url.partition("#")[0] != writer.page and not _is_hidden(element):
+        is_new = url and url not in writer.shown and url not in found and url.partition("#")[0] != writer.page
+        if is_new and not _is_hidden(element):
             text = " ".join(unescape_html(_raw_text(element)).split())
             if text:
                 found[url] = clean_text(text[:100])
@@ -5018,7 +5118,7 @@ def _notes(facts: _Facts, builder: _TreeBuilder, shell: bool, writer: _Writer) -
     if target:
         yield f"The page sends browsers on to {target} (meta refresh)."
     if builder.truncated:
-        yield f"The page has more than {MAX_ELEMENTS} elements; only the beginning was read."
+        yield f"The page has more than {builder.max_elements} elements; only the beginning was read."
 # -- Bytes to text: which encoding --
 # The order of the WHATWG encoding standard (BOM, HTTP header, <meta>, XML declaration), then UTF-8 if that is what it is,
 # then a guess by the letters that languages use most. Labels go through the allow-list below: Python knows codecs under
@@ -5078,10 +5178,20 @@ _MULTIBYTE_CODECS = frozenset("utf_8 utf_16_le utf_16_be gb18030 big5hkscs cp932
 # the languages that an lang attribute may name. Earlier rows win ties: windows-1252 is the web's default.
 _GUESSES = (
     ("cp1252", 0.95, "éèàêçùâîôûïëœñóíáúäöüßåøæãõ¿¡«»’‘“”–—…·°©®€\xa0", "fr de es pt it nl sv da nb no fi is ca"),
-    ("gb18030", 0.42, "的一是不了在人有我他这中大来上国个到说们为子和你地出道也时年得就那要下以生会自着去之过家学对可她里后么"
-                      "，。、：“”（）；！？《》", "zh zh-cn zh-hans zh-sg"),
-    ("big5hkscs", 0.42, "的一是不了在人有我他這中大來上國個到說們為子和你地出道也時年得就那要下以生會自著去之過家學對可她裡後麼"
-                        "，。、：「」（）；！？《》", "zh zh-tw zh-hant zh-hk"),
+    ("gb18030", 0.6,
+     "的一是不了在人有我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年过发后"
+     "作里用道行所然家种事成方多经么去法学如都同现当没动面起看定天分还进好小部其些主样理心她本前开但因"
+     "只从想实日军者意无力它与长把机十民第公此已工使情明性知全三又关点正业外将两高间由问很最重并物手应"
+     "向文体政美相见被利什二等产或新己制身果加西月话合回特代内信表化老给世位次度门任常先海通教原东提立"
+     "及比员解水名处各入认条平系活更变四总电数安报结区市，。、：“”（）；！？《》",
+     "zh zh-cn zh-hans zh-sg"),
+    ("big5hkscs", 0.6,
+     "的一是不了在人有我他這個們中來上大為和國地到以說時要就出會可也你對生能而子那得於著下自之年過發後"
+     "作裡用道行所然家種事成方多經麼去法學如都同現當沒動面起看定天分還進好小部其些主樣理心她本前開但因"
+     "只從想實日軍者意無力它與長把機十民第公此已工使情明性知全三又關點正業外將兩高間由問很最重並物手應"
+     "向文體政美相見被利什二等產或新己制身果加西月話合回特代內信表化老給世位次度門任常先海通教原東提立"
+     "及比員解水名處各入認條平系活更變四總電數安報結區市，。、：「」（）；！？《》",
+     "zh zh-tw zh-hant zh-hk"),
     ("cp932", 0.55, "のにはをたがでてとしれさいるなもらうこかりまそっくきあよつえけすだせちんめみ、。「」・ー年日本人大", "ja"),
     ("euc_jp", 0.55, "のにはをたがでてとしれさいるなもらうこかりまそっくきあよつえけすだせちんめみ、。「」・ー年日本人大", "ja"),
     ("cp949", 0.42, "이다는의에을가를은하고지로한도서기사나어자인시그리대전일해정수아있부들과유보제여장스상", "ko"),
@@ -5101,6 +5211,8 @@ GUESS_MIN_SCORE = 0.45  # of what ordinary text scores: below, nothing fits and 
 GUESS_LANGUAGE_FACTOR = 1.3  # a codec that fits the page's own lang attribute
 GUESS_CHALLENGER_FACTOR = 0.9  # others must beat windows-1252 clearly: é and ö are in many tables
 GUESS_MIXED_SHARE = 0.4  # touches between ASCII and other letters, of the others: words of one alphabet hardly have any
+GUESS_ODD_SHARE = 0.15  # of the runs of non-ASCII bytes: fewer of odd length, and two bytes make a character
+GUESS_UNLIKELY_FACTOR = 0.4  # for a codec that these two speak against
 _LATIN_CODECS = frozenset(("cp1252", "cp1250", "iso8859_2", "cp1254"))
 
 _CHARSET_PARAMETER = Pattern(r"""charset\s*=\s*["']?\s*([A-Za-z0-9_:.\-]+)""", re.I)
@@ -5228,6 +5340,8 @@ def _guess_codec(body: bytes) -> str:
     language = found.group(1).lower() if found else ""
     mixed = len(re.findall(rb"[A-Za-z][\x80-\xff]|[\x80-\xff][A-Za-z]", sample))
     is_latin = mixed > GUESS_MIXED_SHARE * (len(sample) - len(sample.translate(None, bytes(range(128, 256)))))
+    runs = [len(run) for run in re.findall(rb"[\x80-\xff]+", sample)]
+    in_pairs = len(runs) > 5 and sum(length % 2 for length in runs) < GUESS_ODD_SHARE * len(runs)
     best_codec, best_score = "cp1252", GUESS_MIN_SCORE
     for codec, expected, letters, languages in _GUESSES:
         score = _guess_score(sample, codec, letters) / expected
@@ -5235,8 +5349,10 @@ def _guess_codec(body: bytes) -> str:
             score *= GUESS_LANGUAGE_FACTOR
         if codec != "cp1252":
             score *= GUESS_CHALLENGER_FACTOR
-        if is_latin and codec not in _LATIN_CODECS and codec not in _MULTIBYTE_CODECS:
-            score = 0.0
+        if in_pairs and codec not in _MULTIBYTE_CODECS:
+            score *= GUESS_UNLIKELY_FACTOR
+        if is_latin and codec not in _MULTIBYTE_CODECS and codec not in _LATIN_CODECS:
+            score *= GUESS_UNLIKELY_FACTOR
         if score > best_score:
             best_codec, best_score = codec, score
     return best_codec
@@ -5582,6 +5698,7 @@ MAX_XML_INDENT_LEVELS = 8
 # A well-formed tag: `<` may not stand in attribute values, so a match never looks further than the next tag.
 _XML_TAG = Pattern(r"""<(/?)([A-Za-z_:\u0080-\uffff][^\s/<>]*)([^<>"']*(?:"[^"<]*"[^<>"']*|'[^'<]*'[^<>"']*)*)>""")
 _XML_BROKEN_TAG = Pattern(r"<(/?)([A-Za-z_:\u0080-\uffff][^\s/<>]*)([^<>]*)>?")
+_XML_STRAY = Pattern(r"<+(?=[^A-Za-z_:!?/\u0080-\uffff]|\Z)[^<]*")
 _XML_ATTRIBUTE = Pattern(r"""(?<![^\s"'/])([^\s=<>"'/]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 _XML_SKIPPED = (("<!--", "-->"), ("<?", "?>"))
 _SIMPLE_TAG = Pattern(r"<[A-Za-z/!]")
@@ -5637,6 +5754,9 @@ def _xml_special(markup: str, position: int) -> Tuple[str, int]:
     for opener, closer in _XML_SKIPPED:
         if markup.startswith(opener, position):
             return "", _index_after(markup, closer, position + len(opener))
+    stray = _XML_STRAY.match(markup, position)
+    if stray:
+        return unescape_html(stray.group()), stray.end()
     if not markup.startswith("<!", position):
         return "<", position + 1
     end = _index_after(markup, ">", position)
@@ -6141,6 +6261,7 @@ def _pdf_items(text: str, position: int, skipped: Optional[Pattern] = None,
     and other words are str.
     """
     opened: List[List[Any]] = []
+    item: Any
     size, fresh = min(end, len(text)), True  # fresh: an operator is done, or nothing has been read yet
     while position < size:
         if fresh and skipped:
@@ -6330,7 +6451,8 @@ def _png_row(kind: int, row: bytes, above: bytes, unit: int) -> bytes:
 # Fonts: from the bytes of a string to letters and their width.
 
 _STANDARD_HIGH = ("\u00a1\u00a2\u00a3\u2044\u00a5\u0192\u00a7\u00a4'\u201c\u00ab\u2039\u203a\ufb01\ufb02 \u2013\u2020\u2021\u00b7"
-                  " \u00b6\u2022\u201a\u201e\u201d\u00bb\u2026\u2030 \u00bf `\u00b4\u02c6\u02dc\u00af\u02d8\u02d9\u00a8 \u02da\u00b8"
+                  " \u00b6\u2022\u201a\u201e\u201d\u00bb\u2026\u2030 \u00bf "
+                  "`\u00b4\u02c6\u02dc\u00af\u02d8\u02d9\u00a8 \u02da\u00b8"
                   " \u02dd\u02db\u02c7\u2014                \u00c6 \u00aa    \u0141\u00d8\u0152\u00ba     \u00e6   \u0131  "
                   "\u0142\u00f8\u0153\u00df    ")  # StandardEncoding from 0xA1
 _LIGATURES = {"ff": "ff", "fi": "fi", "fl": "fl", "ffi": "ffi", "ffl": "ffl"}
@@ -6344,7 +6466,8 @@ _GLYPHS = dict(zip(
     "oslash Lslash lslash Eth eth Thorn thorn section paragraph lessequal greaterequal notequal infinity arrowright arrowleft "
     "nbspace sfthyphen mu circlecopyrt circumflex currency brokenbar dieresis acute macron cedilla tilde caron ordfeminine "
     "ordmasculine logicalnot onesuperior twosuperior threesuperior onequarter onehalf threequarters".split(),
-    " !\"#$%&'()*+,-./0123456789:;<=>?@[\\]^_`{|}~’‘“”‚„–—•…−ıß«»‹›¡¿·⁄ƒ£€†‡‰™®©°×÷±ÆæŒœØøŁłÐðÞþ§¶≤≥≠∞→←\u00a0\u00adµ©ˆ¤¦¨´¯¸˜ˇªº¬¹²³¼½¾"))
+    " !\"#$%&'()*+,-./0123456789:;<=>?@[\\]^_`{|}~’‘“”‚„–—•…−ıß«»‹›¡¿·⁄ƒ£€†‡‰™®©°×÷±"
+    "ÆæŒœØøŁłÐðÞþ§¶≤≥≠∞→←\u00a0\u00adµ©ˆ¤¦¨´¯¸˜ˇªº¬¹²³¼½¾"))
 _ACCENTS = {"grave": "\u0300", "acute": "\u0301", "circumflex": "\u0302", "tilde": "\u0303", "macron": "\u0304",
             "breve": "\u0306", "dotaccent": "\u0307", "dieresis": "\u0308", "ring": "\u030a", "hungarumlaut": "\u030b",
             "caron": "\u030c", "cedilla": "\u0327", "ogonek": "\u0328", "commaaccent": "\u0326"}
@@ -6451,7 +6574,7 @@ def _encoded_letters(pdf: _Pdf, font: Dict[str, Any]) -> Dict[int, str]:
     else:
         table = bytes(range(127)).decode("latin-1").replace("'", "’").replace("`", "‘").ljust(0xA1) + _STANDARD_HIGH
     letters = {code: letter for code, letter in enumerate(table) if code >= 32 and (letter != " " or code == 32)}
-    if not encoding or differences and not base.endswith("Encoding"):
+    if not encoding or (differences and not base.endswith("Encoding")):
         letters.update(_program_letters(pdf, font))
     code = 0
     for entry in differences:
@@ -6558,7 +6681,10 @@ class _PdfTextReader:
         saved: List[Matrix] = []
         operands: List[Any] = []
         items = self.pdf.items(content)
-        for item, end in iter(lambda: next(items, (None, -1)), (None, -1)):
+        while True:
+            item, end = next(items, (None, -1))
+            if end < 0:
+                return
             if not isinstance(item, str) or isinstance(item, _PdfName):
                 operands.append(item)
                 del operands[:-8]
@@ -6907,7 +7033,7 @@ def _blocks_of(text: str, fences: Sequence[_Fence], max_chars: int) -> List[_Foc
     return blocks
 
 
-_BLANK_LINES = Pattern(r"\n[ \t]*(?:\n[ \t]*)+(?=\S)|\n(?= {0,3}#{1,6}[ \t])")
+_BLANK_LINES = Pattern(r"\n[ \t]*\n[ \t\n]*|\n(?= {0,3}#{1,6}[ \t])")
 
 
 def _parted(text: str, fences: Sequence[_Fence], headings: Mapping[int, str]) -> Iterator[Tuple[int, int]]:
@@ -10811,10 +10937,12 @@ _GITHUB_PLACES = frozenset(
 _OWNER = Pattern(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
 _REPOSITORY = Pattern(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,100}\Z")
 _NUMBER = Pattern(r"[0-9]{1,12}\Z")
-_STACK_HOST = Pattern(r"(?:(?:(?:pt|es|ru|ja|meta)\.)?stackoverflow\.com|(?:meta\.)?(?:serverfault\.com|superuser\.com|askubuntu\.com"
-                      r"|mathoverflow\.net)|stackapps\.com|(?!(?:api|chat|data|openid)\.)[a-z0-9-]+(?:\.meta)?\.stackexchange\.com)\Z")
-_ARXIV_PATH = Pattern(r"/(abs|pdf)/([0-9]{4}\.[0-9]{4,5}(?:v[0-9]{1,2})?|[a-z-]+(?:\.[A-Z]{2})?/[0-9]{7}(?:v[0-9]{1,2})?)"
-                      r"(?:\.pdf)?/?\Z")
+_STACK_HOST = Pattern(
+    r"(?:(?:(?:pt|es|ru|ja|meta)\.)?stackoverflow\.com"
+    r"|(?:meta\.)?(?:serverfault\.com|superuser\.com|askubuntu\.com|mathoverflow\.net)|stackapps\.com"
+    r"|(?!(?:api|chat|data|openid)\.)[a-z0-9-]+(?:\.meta)?\.stackexchange\.com)\Z")
+_ARXIV_PATH = Pattern(
+    r"/(abs|pdf)/((?:[0-9]{4}\.[0-9]{4,5}|[a-z-]+(?:\.[A-Z]{2})?/[0-9]{7})(?:v[0-9]{1,2})?)(?:\.pdf)?/?\Z")
 _WIKIPEDIA_HOST = Pattern(r"([a-z][a-z0-9-]{1,15})(?:\.m)?\.wikipedia\.org\Z")
 _OTHER_NAMESPACE = Pattern(r"[^:/]+:(?![ _])")  # `Talk:X`, in any language; `Star Wars: A New Hope` is an article
 _COMMENT_REFERENCE = Pattern(r" {0,3}\[(?://|#|_|comment)\]:")  # a link definition that nothing refers to: a comment
@@ -10824,7 +10952,7 @@ _FENCE = Pattern(r" {0,3}(`{3,}|~{3,})")
 class SiteApi:
     """The APIs of the sites below, each at its own host or, for a gateway, at GATEWAY/HOST/PATH."""
 
-    __slots__ = ("_send", "_gateway")
+    __slots__ = ("_gateway", "_send")
 
     def __init__(self, send: Callable[[Request], Response], gateway: str = "") -> None:
         self._send, self._gateway = send, gateway.rstrip("/")
@@ -10837,7 +10965,8 @@ class SiteApi:
             raise _refusal(host, response)
         return response
 
-    def json(self, host: str, path: str, params: Optional[Mapping[str, Any]] = None, accept: str = "application/json") -> Any:
+    def json(self, host: str, path: str, params: Optional[Mapping[str, Any]] = None,
+             accept: str = "application/json") -> Any:
         """The JSON value of a success; WebError otherwise."""
         try:
             return self.get(host, path, params, accept).json()
@@ -10894,6 +11023,18 @@ def specialist_for(url: Url) -> Optional[Specialist]:
 # -- Markdown that people wrote --
 
 
+def html_to_markdown(markup: str, url: str) -> str:
+    """A piece of HTML that is all content as Markdown: what is hidden or navigation goes, nothing else is judged."""
+    builder = _TreeBuilder(markup)
+    root = builder.build()
+    _weigh(builder.order)
+    _prune(root)
+    text = clean_text(_join(_Writer(url, url).write(root))).strip()
+    for element in builder.order:
+        element.parent = None  # parents make cycles, whose memory would wait for the collector
+    return text
+
+
 def visible_markdown(text: str) -> str:
     """Markdown as its readers see it: without comments (outside of code) and invisible characters."""
     lines: List[str] = []
@@ -10906,8 +11047,10 @@ def visible_markdown(text: str) -> str:
         elif mark:
             fence = mark.group(1)
         else:
+            was_in_comment = in_comment
             shown, in_comment = _without_comment(line, in_comment)
-            if shown != line and not shown.strip() or _COMMENT_REFERENCE.match(line):
+            is_gone = not shown.strip() and (was_in_comment or shown != line)
+            if is_gone or _COMMENT_REFERENCE.match(line):
                 continue
             line = shown
         lines.append(line)
@@ -10916,21 +11059,23 @@ def visible_markdown(text: str) -> str:
 
 def _without_comment(line: str, in_comment: bool) -> Tuple[str, bool]:
     """The visible part of a line, and whether a comment is open at its end. Inside back-ticks nothing is a comment."""
+    first, *pieces = line.split("<!--")
     if in_comment:
-        _, end, line = line.partition("-->")
-        if not end:
-            return "", True
-    shown, *pieces = line.split("<!--")
-    ticks = shown.count("`")
-    for number, piece in enumerate(pieces):
-        if ticks % 2:
-            shown += "<!--" + piece
+        pieces.insert(0, first)
+        first = ""
+    shown, ticks, ticks_left = [first], first.count("`"), line.count("`") - first.count("`")
+    for piece in pieces:
+        count = piece.count("`")
+        if ticks % 2 and ticks_left and not in_comment:
+            shown.append("<!--" + piece)
+            ticks += count
         else:
-            _, end, piece = piece.partition("-->")
-            in_comment = not end and "-->" not in "".join(pieces[number + 1:number + 2])
-            shown += piece
-        ticks += piece.count("`")
-    return shown, in_comment
+            _, end, after = piece.partition("-->")
+            in_comment = not end
+            shown.append(after)
+            ticks += after.count("`")
+        ticks_left -= count
+    return "".join(shown), in_comment
 
 
 def _discussion(title: str, parts: Iterable[str], notes: Sequence[str] = (), **fields: Any) -> Page:
@@ -10967,16 +11112,17 @@ def _github_path(url: Url) -> Tuple[str, ...]:
     if url.host not in ("github.com", "www.github.com"):
         return ()
     parts = tuple(url.target.partition("?")[0].strip("/").split("/"))
-    if len(parts) < 2 or parts[0].lower() in _GITHUB_PLACES or not _OWNER.match(parts[0]) or not _REPOSITORY.match(parts[1]):
-        return ()
-    return parts
+    is_repository = (len(parts) >= 2 and parts[0].lower() not in _GITHUB_PLACES
+                     and _OWNER.match(parts[0]) and _REPOSITORY.match(parts[1]))
+    return parts if is_repository else ()
 
 
 def _match_numbered(word: str) -> Callable[[Url], Optional[Match]]:
     """A matcher for /OWNER/REPOSITORY/`word`/NUMBER and nothing below it."""
     def matches(url: Url) -> Optional[Match]:
         parts = _github_path(url)
-        return (parts[0], parts[1], parts[3]) if len(parts) == 4 and parts[2] == word and _NUMBER.match(parts[3]) else None
+        is_one = len(parts) == 4 and parts[2] == word and _NUMBER.match(parts[3])
+        return (parts[0], parts[1], parts[3]) if is_one else None
     return matches
 
 
@@ -10984,7 +11130,8 @@ def _match_release(url: Url) -> Optional[Match]:
     parts = _github_path(url)
     if parts[2:] == ("releases", "latest"):
         return (parts[0], parts[1], "latest")
-    return (parts[0], parts[1], "tags/" + "%2F".join(parts[4:])) if parts[2:4] == ("releases", "tag") and parts[4:] else None
+    is_tag = parts[2:4] == ("releases", "tag") and len(parts) > 4
+    return (parts[0], parts[1], "tags/" + "%2F".join(parts[4:])) if is_tag else None
 
 
 def _match_readme(url: Url) -> Optional[Match]:
@@ -11030,8 +11177,9 @@ def _issue_facts(issue: Dict[str, Any], name: str, is_pull: bool) -> str:
     elif state == "closed":
         state = f"closed {iso_date(issue.get('closed_at'))} {text_of(issue, 'state_reason').replace('_', ' ')}".strip()
     labels = ", ".join(text_of(label, "name") for label in list_of(issue, "labels") if text_of(label, "name"))
-    return _facts(f"{'Pull request' if is_pull else 'Issue'} {name}", state, _by(issue), iso_date(issue.get("created_at")),
-                  f"labels: {labels}" if labels else "", f"{int(number_of(issue, 'comments') or 0)} comments")
+    return _facts(f"{'Pull request' if is_pull else 'Issue'} {name}", state, _by(issue),
+                  iso_date(issue.get("created_at")), f"labels: {labels}" if labels else "",
+                  f"{number_of(issue, 'comments') or 0:.0f} comments")
 
 
 def _github_list(api: SiteApi, path: str, pages: int, what: str, notes: List[str]) -> Iterator[Dict[str, Any]]:
@@ -11052,8 +11200,8 @@ def _comment(item: Dict[str, Any]) -> str:
     place = text_of(item, "path")
     line = number_of(item, "line")
     place += f" line {line:.0f}" if place and line else ""
-    head = "## " + _facts(f"Review comment on {place}" if place else "Comment", _by(item), iso_date(item.get("created_at")))
-    return f"{head}\n\n{visible_markdown(text_of(item, 'body'))}"
+    head = _facts(f"Review comment on {place}" if place else "Comment", _by(item), iso_date(item.get("created_at")))
+    return f"## {head}\n\n{visible_markdown(text_of(item, 'body'))}"
 
 
 def _load_release(match: Match, api: SiteApi) -> Page:
@@ -11066,8 +11214,8 @@ def _load_release(match: Match, api: SiteApi) -> Page:
                    _by(release, "author"), date)
     files = [f"- [{one_line(text_of(asset, 'name'), 200)}]({text_of(asset, 'browser_download_url')})"
              for asset in list_of(release, "assets") if text_of(asset, "browser_download_url").startswith("https://")]
-    return _discussion(one_line(text_of(release, "name", "tag_name"), MAX_TITLE_CHARS),
-                       [facts, visible_markdown(text_of(release, "body")), "\n".join(("## Files", "", *files)) if files else ""],
+    parts = [facts, visible_markdown(text_of(release, "body")), "## Files" if files else "", "\n".join(files)]
+    return _discussion(one_line(text_of(release, "name", "tag_name"), MAX_TITLE_CHARS), parts,
                        published_date=date, url=text_of(release, "html_url"))
 
 
@@ -11078,11 +11226,12 @@ def _load_readme(match: Match, api: SiteApi) -> Page:
     base64, or the file itself.
     """
     owner, repository = match[0], match[1][:-4] if match[1].endswith(".git") else match[1]
-    response = api.get("api.github.com", f"/repos/{owner}/{repository}/readme", accept="application/vnd.github.html+json")
+    response = api.get("api.github.com", f"/repos/{owner}/{repository}/readme",
+                       accept="application/vnd.github.html+json")
     text = response.text()
     home = f"https://github.com/{owner}/{repository}"
     if text.lstrip()[:1] == "<" and "markdown" not in response.content_type and "raw" not in response.content_type:
-        text = _html_fragment(text, home + "/blob/HEAD/")
+        text = html_to_markdown(text, home + "/blob/HEAD/")
     elif text.lstrip()[:1] == "{":
         text = visible_markdown(_decoded_content(text))
     else:
@@ -11100,12 +11249,6 @@ def _decoded_content(text: str) -> str:
         return base64.b64decode(text_of(parse_json(text), "content")).decode("utf-8-sig", "replace")
     except ValueError:
         raise WebError(WEB_PROVIDER_RESPONSE_INVALID, "api.github.com sent JSON of an unknown shape") from None
-
-
-def _html_fragment(html: str, url: str) -> str:
-    """A piece of HTML as Markdown."""
-    document = f"<!DOCTYPE html><html><head><meta charset=utf-8></head><body><main>{html}</main></body></html>"
-    return extract(document.encode("utf-8", "replace"), "text/html; charset=utf-8", url).text.strip()
 
 
 def _load_blob(match: Match, api: SiteApi) -> Page:
@@ -11155,15 +11298,16 @@ def _load_question(match: Match, api: SiteApi) -> Page:
     tags = ", ".join(tag for tag in list_of(question, "tags") if isinstance(tag, str))
     facts = _facts("Question", f"score {number_of(question, 'score') or 0:.0f}", _by(question, "owner", "display_name"),
                    _unix_date(question), f"tags: {tags}" if tags else "")
-    parts = (facts, _html_fragment(text_of(question, "body"), home), *(_answer(answer, home) for answer in answers))
+    parts = (facts, html_to_markdown(text_of(question, "body"), home), *(_answer(answer, home) for answer in answers))
     return _discussion(plain_words(text_of(question, "title"), MAX_TITLE_CHARS), parts, notes,
                        published_date=_unix_date(question), url=home)
 
 
 def _answer(answer: Dict[str, Any], home: str) -> str:
-    head = _facts("Accepted answer" if answer.get("is_accepted") is True else "Answer",
-                  f"score {number_of(answer, 'score') or 0:.0f}", _by(answer, "owner", "display_name"), _unix_date(answer))
-    return f"## {head}\n\n{_html_fragment(text_of(answer, 'body'), home)}"
+    kind = "Accepted answer" if answer.get("is_accepted") is True else "Answer"
+    head = _facts(kind, f"score {number_of(answer, 'score') or 0:.0f}", _by(answer, "owner", "display_name"),
+                  _unix_date(answer))
+    return f"## {head}\n\n{html_to_markdown(text_of(answer, 'body'), home)}"
 
 
 def _unix_date(item: Any) -> str:
@@ -11256,11 +11400,12 @@ def _load_article(match: Match, api: SiteApi) -> Page:
     article = dict_of(reply, "parse")
     html = text_of(article, "text")
     if not html:
-        raise WebError(WEB_FETCH_FAILED, f"{host}: {plain_words(text_of(dict_of(reply, 'error'), 'info'), 200) or 'no article'}")
+        told = plain_words(text_of(dict_of(reply, "error"), "info"), 200)
+        raise WebError(WEB_FETCH_FAILED, f"{host} has no such article{': ' + told if told else ''}")
     name = text_of(article, "title") or title.replace("_", " ")
     from urllib.parse import quote
     address = f"https://{host}/wiki/{quote(name.replace(' ', '_'), safe=_TITLE_SAFE)}"
-    text = _html_fragment(html, address)
+    text = html_to_markdown(html, address)
     if not text:
         raise WebError(WEB_PROVIDER_RESPONSE_INVALID, f"{host} sent an article without text")
     shown = plain_words(text_of(article, "displaytitle"), MAX_TITLE_CHARS) or name
@@ -11336,7 +11481,7 @@ def merge_sources(groups: Iterable[Iterable[Source]]) -> Tuple[Source, ...]:
 
 
 def _filled_in(known: Source, later: Source) -> Source:
-    """`known` with its empty fields taken from `later`; a score only from the same provider, as others' do not compare."""
+    """`known` with its empty fields taken from `later`; a score only from the same provider: others do not compare."""
     same_provider = known.provider == later.provider
     return known._replace(
         title=known.title or later.title, snippet=known.snippet or later.snippet,
@@ -11423,7 +11568,7 @@ class _Cache:
     The newest value stays even when it alone is over the limit: whoever put it is about to ask for it.
     """
 
-    __slots__ = ("_lock", "_entries", "_bytes", "_max_count", "_max_bytes", "_ttl_seconds", "_clock")
+    __slots__ = ("_bytes", "_clock", "_entries", "_lock", "_max_bytes", "_max_count", "_ttl_seconds")
 
     def __init__(self, max_count: int, max_bytes: int, ttl_seconds: float, clock: Callable[[], float]) -> None:
         self._lock = threading.Lock()
@@ -11506,7 +11651,7 @@ class PageCache(_Cache):
 class _Flight:
     """One run and those who wait for it, each by the event that wakes him."""
 
-    __slots__ = ("deadline", "waiters", "is_done", "value", "error")
+    __slots__ = ("deadline", "error", "is_done", "value", "waiters")
 
     def __init__(self, deadline: Deadline) -> None:
         self.deadline, self.is_done, self.value = deadline, False, None  # type: Deadline, bool, Any
@@ -11521,7 +11666,7 @@ class SingleFlight:
     gone; so a first caller who was cancelled goes on working while others wait.
     """
 
-    __slots__ = ("_lock", "_flights")
+    __slots__ = ("_flights", "_lock")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -11621,9 +11766,10 @@ MAX_MAP_FOUND = 10_000  # addresses; parsing so many takes half a second
 MAX_MAP_PARALLEL = 4  # requests to one host at a time, as a browser does
 
 # What has no text to read: never asked for, never listed. (PDF has: listed, but not asked for.)
-_BINARY_SUFFIX = Pattern(r"(?i)\.(?:avif|bmp|gif|ico|jpe?g|png|svgz?|tiff?|webp|aac|avi|flac|m4[av]|mkv|mov|mp[34]|mpe?g|og[agv]"
-                         r"|wav|webm|wm[av]|7z|apk|bz2|deb|dmg|exe|gz|iso|jar|msi|pkg|rar|rpm|tar|tgz|whl|xz|zip|zst"
-                         r"|css|js|mjs|map|wasm|eot|otf|ttf|woff2?|bin|dll|so|class|pyc|dat)$")
+_BINARY_SUFFIX = Pattern(
+    r"(?i)\.(?:avif|bmp|gif|ico|jpe?g|png|svgz?|tiff?|webp|aac|avi|flac|m4[av]|mkv|mov|mp[34]|mpe?g|og[agv]"
+    r"|wav|webm|wm[av]|7z|apk|bz2|deb|dmg|exe|gz|iso|jar|msi|pkg|rar|rpm|tar|tgz|whl|xz|zip|zst"
+    r"|css|js|mjs|map|wasm|eot|otf|ttf|woff2?|bin|dll|so|class|pyc|dat)$")
 _SITEMAP_ROOT = Pattern(r"<([A-Za-z][\w.-]{0,50}:)?(urlset|sitemapindex)[\s>]")
 _OCTET = Pattern(r"%([0-9a-fA-F]{2})")
 _AGENT = Pattern(r"[A-Za-z_-]+|\*")
@@ -11654,10 +11800,10 @@ def _plain_or_upper(escape: Any) -> str:
 class Robots:
     """What a robots.txt asks of us: the longest matching rule decides, `Allow` among equals.
 
-    `refusal` says why there are no rules and nothing may be asked for; then `is_online` tells whether the host answered.
+    `refusal` says why there are no rules and nothing may be asked for; `is_online` then, whether the host answered.
     """
 
-    __slots__ = ("sitemaps", "refusal", "is_online", "_literal", "_lengths", "_wild")
+    __slots__ = ("_lengths", "_literal", "_wild", "is_online", "refusal", "sitemaps")
 
     def __init__(self, rules: Iterable[Tuple[str, bool]] = (), sitemaps: Sequence[str] = (), refusal: str = "",
                  is_online: bool = True) -> None:
@@ -11689,7 +11835,7 @@ class Robots:
 
 
 def _matches_wildcards(pattern: str, path: str) -> bool:
-    """Whether `path` starts with `pattern`, in which `*` is any text and a final `$` the end. Each piece is found once."""
+    """Whether `path` starts with `pattern`, in which `*` is any text a final `$` the end; each piece is found once."""
     is_whole = pattern.endswith("$")
     first, *pieces = (pattern[:-1] if is_whole else pattern).split("*")
     if not path.startswith(first):
@@ -11742,7 +11888,7 @@ def sitemap_locations(text: str) -> Tuple[bool, Iterator[str]]:
     root = _SITEMAP_ROOT.search(text[:ROBOTS_BYTES])
     if root:
         return root.group(2) == "sitemapindex", _locations(_without_comments(text[root.start():]), root.group(1) or "")
-    is_list = not text.lstrip()[:1] == "<"
+    is_list = text.lstrip()[:1] != "<"
     return False, (line.strip() for line in text.split("\n")) if is_list else iter(())
 
 
@@ -11815,8 +11961,8 @@ def _anchor_text(anchor: Element) -> str:
 def map_site(query: MapQuery, get: Callable[[str], Response], deadline: Deadline) -> MapReply:
     """The addresses below the host of `query.url`: the page itself, then its sitemaps' in order, then linked ones.
 
-    `get` fetches a page and raises WebError. What was found when the time is up is the reply, with a note. WebError when
-    not even the page itself could be had and no sitemap names another.
+    `get` fetches a page and raises WebError. What was found when the time is up is the reply, with a note. WebError
+    when not even the page itself could be had and no sitemap names another.
     """
     mapper = _Mapper(query, get, deadline)
     try:
@@ -11865,6 +12011,7 @@ class _Mapper:
         self._read_sitemaps()
         if first is not None:
             self._crawl(first)
+        self._deadline.remaining()  # what came too late was passed over without a word
 
     def reply(self) -> MapReply:
         """What was found, in order, as far as it has the words searched for."""
@@ -11901,7 +12048,8 @@ class _Mapper:
             except DeadlineExpired:
                 pass
 
-        threads = [threading.Thread(target=fetch, args=(position,), daemon=True) for position in range(1, len(addresses))]
+        threads = [threading.Thread(target=fetch, args=(position,), daemon=True)
+                   for position in range(1, len(addresses))]
         for thread in threads:
             thread.start()
         fetch(0)
@@ -11912,7 +12060,7 @@ class _Mapper:
     def _robots_of(self, url: Url) -> Robots:
         """The rules for an address, fetched once for each origin.
 
-        RFC 9309, 2.3.1: what does not exist (4xx) allows everything, what fails (5xx, no connection) forbids everything.
+        RFC 9309, 2.3.1: what does not exist (4xx) allows everything, what fails (5xx, no connection) nothing.
         """
         if url.origin not in self._robots:
             robots, final_url = self._fetch_robots(url.origin + "/robots.txt")
@@ -11981,13 +12129,14 @@ class _Mapper:
         return sum(has_words(source, self._words) for source in self._found.values()) > self._query.limit
 
     def _read_sitemaps(self) -> None:
-        """Add what the sitemaps name: those of robots.txt wherever they lie, the usual one, and those named by indexes."""
+        """Add what the sitemaps name: those of robots.txt wherever they lie, the usual one, those named by indexes."""
         robots, usual = self._robots_of(self._start), self._start.origin + "/sitemap.xml"
         queue = [(address, 0) for address in robots.sitemaps] + ([(usual, 0)] if robots.allows("/sitemap.xml") else [])
         known = {address for address, _ in queue}
         read = 0
         while queue and read < MAX_SITEMAPS and not self._has_enough():
-            batch, queue = queue[:MAX_MAP_PARALLEL], queue[MAX_MAP_PARALLEL:]
+            batch = queue[:min(MAX_MAP_PARALLEL, MAX_SITEMAPS - read)]
+            queue = queue[len(batch):]
             read += len(batch)
             for (address, depth), response in zip(batch, self._get_all([address for address, _ in batch])):
                 for child in self._read_sitemap(address, response, is_named=address != usual):
@@ -11999,18 +12148,16 @@ class _Mapper:
 
     def _read_sitemap(self, address: str, response: Union[Response, WebError], is_named: bool) -> List[str]:
         """Add the pages that a sitemap names; gives the sitemaps that it names."""
-        if isinstance(response, WebError):
-            problem = response.message
-        else:
-            problem = f"it answered {response.status}" if response.status >= 300 else "" if response.body else "it has no text"
-        if isinstance(response, WebError) or problem:
+        body = b"" if isinstance(response, WebError) or response.status >= 300 else _unpacked(response.body)
+        if isinstance(response, WebError) or not body:
+            problem = response.message if isinstance(response, WebError) else f"nothing to read, {response.status}"
             self.notes += [f"sitemap {one_line(address, 200)}: {problem}"] if is_named else []
             return []
-        text = decode_text(_unpacked(response.body), response.headers.get("content-type", ""), is_html=False)
+        text = decode_text(body, response.headers.get("content-type", ""), is_html=False)
         is_index, locations = sitemap_locations(text)
         if is_index:
-            hosts = self._hosts | {parse_url(response.url).authority}
-            return [location for _, location in zip(range(MAX_SITEMAP_QUEUE), locations) if _authority(location) in hosts]
+            hosts = self._hosts | {_authority(response.url)}
+            return [place for _, place in zip(range(MAX_SITEMAP_QUEUE), locations) if _authority(place) in hosts]
         for location in locations:
             if len(self._found) >= MAX_MAP_FOUND:
                 break
@@ -13173,7 +13320,7 @@ def worth_of(page: Page) -> int:
 def read_locally(transport: Transport, url: Url, deadline: Deadline) -> Page:
     """The page at `url`, fetched from here: any status with its body. Raises WebError when nothing was received."""
     response = transport.send(Request.get(url.text, headers=PAGE_HEADERS), PAGE_POLICY, deadline)
-    page = page_of_response(response)
+    page = page_of_response(response, deadline)
     if response.status != 200 or not looks_like_shell(page):
         return page
     url = parse_url(response.url)
@@ -13191,7 +13338,7 @@ def _read_alternate(transport: Transport, shell: Page, addresses: Sequence[str],
             shell = shell._replace(notes=(*shell.notes, f"its Markdown version did not serve: {error.message}"))
             continue
         if is_markdown(twin):
-            page = page_of_response(twin)
+            page = page_of_response(twin, deadline)
             return page._replace(title=shell.title or page.title, url=shell.url,
                                  notes=(*page.notes, "read from the page's Markdown version, as the page itself is a shell"))
     return shell
@@ -13201,14 +13348,30 @@ PAGE_HEADERS = {"Accept": "text/html,application/xhtml+xml,text/markdown;q=0.9,t
                 "Accept-Language": "en,*;q=0.5"}
 
 
-def page_of_response(response: Response) -> Page:
+# Extraction is pure computation: more threads at it than this only take the interpreter's lock from each other, and
+# from the thread that answers pings.
+EXTRACTIONS_AT_ONCE = 2
+_EXTRACTION_TURNS = threading.Semaphore(EXTRACTIONS_AT_ONCE)
+
+
+def _extract_in_turn(response: Response, deadline: Deadline) -> Page:
+    """`extract` of the response's body, when it is this thread's turn; DeadlineExpired when that does not come in time."""
+    while not _EXTRACTION_TURNS.acquire(timeout=min(deadline.remaining(), POLL_SECONDS)):
+        pass
+    try:
+        return extract(response.body, response.headers.get("content-type", ""), response.url)
+    finally:
+        _EXTRACTION_TURNS.release()
+
+
+def page_of_response(response: Response, deadline: Deadline) -> Page:
     """The extracted page of a response, with notes on everything that makes it less than a whole, good page."""
     host = host_of(response.url)
     if response.size is not None and not response.body:
         page = Page(text=f"[{response.content_type}, {response.size:,} bytes: binary content is named, not shown.]",
                     readable=False, content_type=response.content_type)
     elif response.body:
-        page = extract(response.body, response.headers.get("content-type", ""), response.url)
+        page = _extract_in_turn(response, deadline)
     else:
         page = Page(text=f"{host} answered {response.status} and sent no text.", readable=response.status < 400,
                     content_type=response.content_type)

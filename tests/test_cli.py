@@ -17,8 +17,8 @@ FOUND = {"results": [{"title": "Kestrel", "url": "https://s.example.org/kestrel"
 
 
 def run(*arguments: str, settings: Optional[Mapping[str, str]] = None) -> Tuple[int, str, str]:
-    """(exit status, stdout, stderr) of websearch.py."""
-    done = subprocess.run([sys.executable, str(ROOT / "websearch.py"), *arguments], env=bare_environment(settings),
+    """(exit status, stdout, stderr) of the command line, started by `-m`, which uses the byte code cache."""
+    done = subprocess.run([sys.executable, "-m", "websearch", *arguments], env=bare_environment(settings), cwd=str(ROOT),
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
@@ -48,7 +48,7 @@ class Commands(unittest.TestCase):
         self.assertEqual([a["provider"] for a in json.loads(text)["error"]["attempted"]], ["tavily", "searxng"])
 
     def test_fetch_and_map_print_text(self) -> None:
-        with Loopback({"/": "<title>Home</title><main><h1>Home</h1><p>Welcome. <a href=/next>Next page</a></p></main>"}) as site:
+        with Loopback({"/": "<title>Start</title><main><h1>Home</h1><p>Welcome. <a href=/next>Next page</a></p></main>"}) as site:
             status, text, _ = run("fetch", site.url("/"), settings=loopback_settings())
             map_status, map_text, _ = run("map", site.url("/"), settings=loopback_settings())
             self.assertIn("# Home", text)
@@ -89,8 +89,10 @@ class Commands(unittest.TestCase):
         _, text, _ = run("hosts", settings=loopback_settings({"TAVILY_API_KEY": "tvly-test-key", "XAI_API_KEY": "xai-test"}))
         self.assertEqual(text.split(), ["api.x.ai", "api.tavily.com"])
 
-    def test_version(self) -> None:
-        self.assertEqual(run("--version")[1].strip(), f"websearch-mcp {websearch.VERSION}")
+    def test_the_file_itself_is_the_command(self) -> None:
+        shown = subprocess.run([sys.executable, str(ROOT / "websearch.py"), "--version"], env=bare_environment(),
+                               stdout=subprocess.PIPE, timeout=60).stdout.decode()
+        self.assertEqual(shown.strip(), f"websearch-mcp {websearch.VERSION}")
 
 
 class SettingsFileCommands(unittest.TestCase):
