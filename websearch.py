@@ -54,8 +54,11 @@ if TYPE_CHECKING:
         Sequence,
         Set,
         Tuple,
+        TypeVar,
         Union,
     )
+
+    Result = TypeVar("Result")  # of work that is handed in
 else:
     # The records of this module are named tuples. typing.NamedTuple compiles a constructor for each class, which took
     # half of the time of importing this module; this one only keeps the names of the fields.
@@ -244,7 +247,7 @@ class WebError(Exception):
 
     def __init__(self, code: str, message: str, *, hint: str = "", provider: str = "", status: Optional[int] = None,
                  retry_after_seconds: Optional[float] = None, reason: str = "",
-                 attempted: Sequence["Attempt"] = ()) -> None:
+                 attempted: Sequence[Attempt] = ()) -> None:
         super().__init__(f"{code}: {message}")
         self.code, self.message, self.provider, self.status = code, message, provider, status
         self.hint = hint or ERROR_CODES[code].hint
@@ -759,7 +762,7 @@ class Settings:
         return f"Settings({len(self._origins)} of {len(self._values)} set)"
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str], file: Optional[SettingsFile] = None) -> "Settings":
+    def from_env(cls, environ: Mapping[str, str], file: Optional[SettingsFile] = None) -> Settings:
         """The settings that `environ` and the settings file give; every secret is remembered for the redactor."""
         file = read_settings_file(settings_path(environ)) if file is None else file
         values: Dict[str, Any] = {}
@@ -782,7 +785,7 @@ class Settings:
             _remember_user_info(values[proxy])
         return cls(values, origins, problems, environ, file)
 
-    def following(self, provider_id: str, values: Mapping[str, Any], origin: str) -> "Settings":
+    def following(self, provider_id: str, values: Mapping[str, Any], origin: str) -> Settings:
         """These settings with `values` in place of their own, for the provider that the host is configured with."""
         origins = {**self._origins, **dict.fromkeys(values, origin)}
         return Settings({**self._values, **values}, origins, self._problems, self.environ, self._file, provider_id)
@@ -995,7 +998,7 @@ class Request(NamedTuple):
 
     @classmethod
     def get(cls, url: str, params: Optional[Mapping[str, Any]] = None,
-            headers: Optional[Mapping[str, str]] = None) -> "Request":
+            headers: Optional[Mapping[str, str]] = None) -> Request:
         """A GET with `params` (those that are None left out) as its query."""
         if params:
             from urllib.parse import urlencode
@@ -1003,14 +1006,14 @@ class Request(NamedTuple):
         return cls("GET", url, dict(headers or {}))
 
     @classmethod
-    def post_json(cls, url: str, value: Mapping[str, Any], headers: Optional[Mapping[str, str]] = None) -> "Request":
+    def post_json(cls, url: str, value: Mapping[str, Any], headers: Optional[Mapping[str, str]] = None) -> Request:
         """A POST of `value`, its None members left out, as UTF-8 JSON."""
         body = compact_json({name: member for name, member in value.items() if member is not None})
         return cls("POST", url, {"Content-Type": "application/json", "Accept": "application/json", **(headers or {})},
                    body.encode("utf-8", "replace"))
 
     @classmethod
-    def post_form(cls, url: str, fields: Mapping[str, str], headers: Optional[Mapping[str, str]] = None) -> "Request":
+    def post_form(cls, url: str, fields: Mapping[str, str], headers: Optional[Mapping[str, str]] = None) -> Request:
         """A POST of `fields` as an HTML form sends them."""
         from urllib.parse import urlencode
         return cls("POST", url, {"Content-Type": "application/x-www-form-urlencoded", **(headers or {})},
@@ -1065,7 +1068,7 @@ class DeadlineExpired(Exception):
 class _Cancellation:
     """Shared by a deadline and its children: the flag and the callbacks to run when it is raised."""
 
-    __slots__ = ("lock", "raised", "callbacks")
+    __slots__ = ("callbacks", "lock", "raised")
 
     def __init__(self) -> None:
         self.lock, self.raised = threading.Lock(), False
@@ -1075,7 +1078,7 @@ class _Cancellation:
 class Deadline:
     """Time left and cancellation. `seconds` is from now; `on_progress` gets one line when something is worth telling."""
 
-    __slots__ = ("_end", "_cancellation", "_on_progress", "_clock")
+    __slots__ = ("_cancellation", "_clock", "_end", "_on_progress")
 
     def __init__(self, seconds: float, on_progress: Optional[Callable[[str], None]] = None, *,
                  clock: Callable[[], float] = time.monotonic, cancellation: Optional[_Cancellation] = None) -> None:
@@ -1083,7 +1086,7 @@ class Deadline:
         self._cancellation = cancellation or _Cancellation()
         self._on_progress = on_progress
 
-    def child(self, seconds: float, *, own_cancellation: bool = False) -> "Deadline":
+    def child(self, seconds: float, *, own_cancellation: bool = False) -> Deadline:
         """A deadline that ends in `seconds` or with this one, whichever is first.
 
         Cancelling either cancels both, unless `own_cancellation`: then cancelling the child leaves this one alone, and
@@ -1124,7 +1127,7 @@ class Deadline:
         for callback in callbacks:
             callback()
 
-    def watch(self, callback: Callable[[], Any]) -> "_Watch":
+    def watch(self, callback: Callable[[], Any]) -> _Watch:
         """A context in which cancelling runs `callback`; it runs at once when the call is cancelled already."""
         return _Watch(self._cancellation, callback)
 
@@ -1148,7 +1151,7 @@ class Deadline:
 class _Watch:
     """The context that `Deadline.watch` gives."""
 
-    __slots__ = ("_state", "_callback")
+    __slots__ = ("_callback", "_state")
 
     def __init__(self, state: _Cancellation, callback: Callable[[], Any]) -> None:
         self._state, self._callback = state, callback
@@ -8629,7 +8632,7 @@ class Provider(NamedTuple):
     both_domain_lists: bool = True  # include and exclude in one request
     prompts_filters: bool = False  # an answer provider can be told a limit in words
     pace_seconds: float = 0.0  # at least this long between two requests, one at a time
-    members: Tuple["Provider", ...] = ()  # asked side by side, merged by reciprocal rank
+    members: Tuple[Provider, ...] = ()  # asked side by side, merged by reciprocal rank
     explain: Optional[Callable[[Response], Optional[Tuple[str, str]]]] = None  # (error class, remedy) of its own errors
     default_url: str = ""  # of a member, which has no variable of its own
 
@@ -11675,7 +11678,7 @@ class SingleFlight:
     def __len__(self) -> int:
         return len(self._flights)
 
-    def run(self, key: Any, deadline: Deadline, work: Callable[[Deadline], Any]) -> Any:
+    def run(self, key: Any, deadline: Deadline, work: Callable[[Deadline], Result]) -> Result:
         """What `work` returns or raises for `key`, now or in the run that is under way.
 
         A caller that is cancelled gets WebError WEB_ABORTED, a waiter whose time is up DeadlineExpired, both at once.
@@ -11689,7 +11692,8 @@ class SingleFlight:
                     self._work(key, flight, work)
                 else:
                     woken.wait(max(0.0, deadline.left()))
-            return self._outcome(flight, deadline, woken)
+            outcome: Result = self._outcome(flight, deadline, woken)
+            return outcome
         finally:
             self._leave(key, flight, woken)
 
@@ -12803,7 +12807,7 @@ class WebSearch:
             log("warning", warning, settings["WEBSEARCH_LOG"])
 
     @classmethod
-    def from_environment(cls) -> "WebSearch":
+    def from_environment(cls) -> WebSearch:
         """A WebSearch with the settings of this process."""
         return cls(os.environ)
 
@@ -12811,7 +12815,7 @@ class WebSearch:
         """Close the idle connections; the object can still be used."""
         self._snapshot.transport.close_idle()
 
-    def __enter__(self) -> "WebSearch":
+    def __enter__(self) -> WebSearch:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -12960,7 +12964,7 @@ class WebSearch:
         if answer_lane.reply is not None and answer_lane.provider is not None:
             extras: Tuple[Source, ...] = ()
             if extra and found is not None:
-                extras = _relabel_role(found.sources, "enrichment")
+                extras = relabel(found.sources, "_enrichment")
             return self._result(snapshot, query, deadline, answer_lane.reply.answer, answer_lane.reply.sources, extras[:],
                                 answer_lane.provider, attempts, "", answer_lane.reply, query.limit, extra)
         if found is None or source_lane.provider is None:
@@ -12970,7 +12974,7 @@ class WebSearch:
                                 query.limit)
         first = answer_lane.attempts[0]
         limit = query.limit if limit_given else int(snapshot.settings["WEBSEARCH_FALLBACK_SOURCES"])
-        return self._result(snapshot, query, deadline, "", _relabel_role(found.sources, "fallback"), (),
+        return self._result(snapshot, query, deadline, "", relabel(found.sources, "_fallback"), (),
                             source_lane.provider, attempts, f"{first.provider}_{first.reason or 'provider_error'}", found,
                             limit)
 
@@ -13047,11 +13051,11 @@ class WebSearch:
         if not chain:
             raise WebError(WEB_PROVIDER_UNAVAILABLE, "no fetch provider is configured; WEBSEARCH_FETCH_PROVIDERS names them")
         key = (url.text, tuple(p.id for p in chain), name == "auto")
-        kept = self._pages.get(key)
+        kept: Optional[PageReply] = self._pages.get(key)
         if kept is not None and not (fresh and kept.page.status_code >= 300):
             return kept
-        return self._flights.run(("page", key), deadline, lambda shared: self._read_page(snapshot, url, chain, key, name == "auto",
-                                                                                         shared))
+        return self._flights.run(("page", key), deadline, lambda shared: self._read_page(
+            snapshot, url, chain, key, name == "auto", shared))
 
     def _read_page(self, snapshot: Snapshot, url: Url, chain: Sequence[Provider], key: Any, is_auto: bool,
                    deadline: Deadline) -> PageReply:
@@ -13119,10 +13123,6 @@ def _attempt_seconds(settings: Settings, kind: str) -> Optional[float]:
     return float(settings["WEBSEARCH_TIMEOUT"])
 
 
-def _relabel_role(sources: Sequence[Source], role: str) -> Tuple[Source, ...]:
-    return tuple(source._replace(provider=f"{source.provider}_{role}") for source in sources)
-
-
 def _nothing_found(attempts: Sequence[Attempt]) -> WebError:
     """The error of a search without a source: nothing is there, or nobody could be asked."""
     failed = [attempt for attempt in attempts if attempt.outcome in ("error", "skipped")]
@@ -13177,11 +13177,11 @@ def _map_once(caller: Caller, provider: Provider, query: MapQuery, url: Url, dea
 def _map_result(url: Url, query: MapQuery, provider: Provider, reply: MapReply,
                 attempts: Sequence[Attempt]) -> Dict[str, Any]:
     """The web_map object. Providers may give more than asked for, or not know `search`: both are done here."""
-    words = query.search.lower().split()
-    matching = [s for s in merge_sources([reply.sources])
-                if all(word in s.url.lower() or word in s.title.lower() for word in words)]
+    words = query.search.casefold().split()
+    matching = [source for source in merge_sources([reply.sources]) if has_words(source, words)]
     shown = matching[:query.limit]
-    found = max(len(matching), reply.total_found if not words else 0)
+    # the local mapper counts what matches; the others count everything
+    found = max(len(matching), reply.total_found if provider.id == "local" or not words else 0)
     result: Dict[str, Any] = {
         "url": url.text,
         "sources": [{"url": s.url, **({"title": s.title} if s.title else {}), "provider": provider.id} for s in shown],
@@ -13217,7 +13217,7 @@ class PageReader:
     def read(self, chain: Sequence[Provider], specialists: bool) -> PageReply:
         """The first good page, else the best real response; WebError when there was none."""
         budget = self._deadline.child(self._deadline.left() - ASSEMBLY_SECONDS)
-        if specialists and self._try("specialist", lambda inner: self._special(inner), budget, 1):
+        if specialists and self._try("specialist", self._special, budget, 1):
             return self._reply()
         for position, provider in enumerate(chain):
             rest = self._caller.resting(provider)
@@ -13225,8 +13225,7 @@ class PageReader:
                 self._attempts.append(Attempt(provider.id, "skipped",
                                               message=f"rests for {rest[0]:.0f} s more after: {rest[1].message}"))
                 continue
-            if self._try(provider.id, lambda inner, provider=provider: self._fetch(provider, inner), budget,
-                         len(chain) - position):
+            if self._try(provider.id, self._fetcher(provider), budget, len(chain) - position):
                 return self._reply()
         if self._best is not None:
             return self._reply()
@@ -13235,8 +13234,7 @@ class PageReader:
     def _reply(self) -> PageReply:
         assert self._best is not None
         _, page, provider = self._best
-        attempts = self._attempts if len(self._attempts) > 1 or self._attempts[0].outcome != "ok" else self._attempts
-        return PageReply(page._replace(notes=(*page.notes, *self._notes)), provider, tuple(attempts))
+        return PageReply(page._replace(notes=(*page.notes, *self._notes)), provider, tuple(self._attempts))
 
     def _try(self, name: str, get: Callable[[Deadline], Optional[Page]], budget: Deadline, share: int) -> bool:
         """Whether `get` gave a good page; a poorer one is kept in case nothing better comes."""
@@ -13284,6 +13282,10 @@ class PageReader:
             return self._caller.transport.send(request, policy, deadline)
 
         return specialist.read(self._url, get, self._caller.settings["OPEN_API_URL"])
+
+    def _fetcher(self, provider: Provider) -> Callable[[Deadline], Page]:
+        """What fetches the page by `provider`."""
+        return lambda deadline: self._fetch(provider, deadline)
 
     def _fetch(self, provider: Provider, deadline: Deadline) -> Page:
         deadline.report(f"fetching {self._url.host} with {provider.id}")
@@ -14477,7 +14479,7 @@ def shown_value(variable: Variable, settings: Settings) -> str:
     if variable.kind == "secret":
         return "set" if value else "not set"
     if variable.kind == "proxy" and "@" in value:
-        return "(credentials)@" + value.rpartition("@")[2]
+        return "(credentials)@" + str(value).rpartition("@")[2]
     if isinstance(value, tuple):
         return ",".join(value)
     return str(value).lower() if isinstance(value, bool) else str(value)

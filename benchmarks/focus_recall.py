@@ -23,7 +23,7 @@ from collections import Counter
 from typing import Dict, Iterator, List, NamedTuple, Tuple
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-import websearch  # noqa: E402
+import websearch
 
 MIN_PAGE_CHARS = 5_000  # a tenth of less is no room for a passage
 NEEDS_PER_PAGE = 6  # of each kind

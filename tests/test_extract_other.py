@@ -7,7 +7,7 @@ import random
 import time
 import unittest
 import zlib
-from typing import Dict
+from typing import ClassVar, Dict
 
 import websearch
 from websearch import decode_text, extract, sniff_content_type
@@ -44,7 +44,7 @@ class EncodingTest(unittest.TestCase):
         self.assertEqual(decode_text(body, "text/plain", is_html=False), '<meta charset="koi8-r">é')
 
     def test_xml_declaration_counts(self) -> None:
-        body = '<?xml version="1.0" encoding="gbk"?><p>'.encode() + CHINESE.encode("gbk")
+        body = b'<?xml version="1.0" encoding="gbk"?><p>' + CHINESE.encode("gbk")
         self.assertIn(CHINESE, decode_text(body, "application/xml", is_html=False))
 
     def test_labels_mean_what_browsers_take_them_for(self) -> None:
@@ -280,7 +280,7 @@ class PdfTest(unittest.TestCase):
 
 
 class RobustnessTest(unittest.TestCase):
-    SEEDS: Dict[str, bytes] = {
+    SEEDS: ClassVar[Dict[str, bytes]] = {
         "application/pdf": pdf(b"BT /F1 10 Tf 50 700 Td [(a) -300 (b)] TJ ET"),
         "application/rss+xml": b'<rss><channel><title>a</title><item><link>/x</link><description><![CDATA[<p>b]]></description></item></channel></rss>',
         "application/json": b'{"version":"https://jsonfeed.org/version/1","items":[{"title":"a","content_html":"<p>b"}]}',
