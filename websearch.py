@@ -3580,7 +3580,7 @@ def resolve_link(href: str, base: str) -> str:
     """`href` made absolute against `base`; "" for what is not http, https or mailto, or does not parse."""
     if _PLAIN_URL.fullmatch(href):
         return href
-    if _PLAIN_PATH.fullmatch(href) and "/." not in href and base[:4] == "http":
+    if _SIMPLE_PATH.fullmatch(href) and "/." not in href and base[:4] == "http":
         return "/".join(base.split("/", 3)[:3]) + href
     href = _CONTROL_BLANKS.sub("", href.strip())
     if not href:
@@ -3602,7 +3602,7 @@ def resolve_link(href: str, base: str) -> str:
 
 _CONTROL_BLANKS = Pattern(r"[\x00-\x1f\x7f]+")
 _PLAIN_URL = Pattern(r"https?://[a-z0-9.-]+(?:/[\w./~%?&=+:@,;!#-]*)?", re.ASCII)
-_PLAIN_PATH = Pattern(r"/(?:[\w~%?&=+:@,;!#-][\w./~%?&=+:@,;!#-]*)?", re.ASCII)
+_SIMPLE_PATH = Pattern(r"/(?:[\w~%?&=+:@,;!#-][\w./~%?&=+:@,;!#-]*)?", re.ASCII)
 _SCHEME = Pattern(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _URL_ESCAPES = {" ": "%20", "<": "%3C", ">": "%3E", '"': "%22", "`": "%60", "\\": "%5C", "|": "%7C", "\xa0": "%C2%A0"}
 _URL_ODD = Pattern(r"[\s<>\"`\\|]")
@@ -4143,7 +4143,7 @@ def _code_block(text: str, language: str) -> _Block:
 
 
 _LANGUAGE_CLASS = Pattern(
-    r"(?i)(?:^|\s)(?:language|lang|highlight-source|highlight|brush:?|sourcecode|code)[-:\s]\s*([a-z][\w+#.-]*)")
+    r"(?i)(?:^|\s)(?:language|lang|highlight-source|highlight|brush:?|sourcecode|code)[-:\s]\s*(?!highlight)([a-z][\w+#.-]*)")
 _NO_LANGUAGE = frozenset((
     "default none text plain plaintext plain-text txt notranslate highlight code block source language hljs "
     "nohighlight line-numbers toolbar wrapper container").split())

@@ -270,7 +270,7 @@ class SearchCases(unittest.TestCase):
 
     def test_b29_a_stream_that_was_not_asked_for(self) -> None:
         raw = case("B29_stream.http")
-        head, _, body = raw.partition(b"\r\n\r\n")
+        body = raw.partition(b"\r\n\r\n")[2]
         for stream in (body, body.replace(b"\r\n", b"\n")):
             result, _, requests = self._grok(Reply(200, stream, (("Content-Type", "text/event-stream"),)))
             self.assertIs(requests[0].json()["stream"], False)

@@ -19,7 +19,7 @@ FOUND = {"results": [{"title": "Kestrel", "url": "https://s.example.org/kestrel"
 def run(*arguments: str, settings: Optional[Mapping[str, str]] = None) -> Tuple[int, str, str]:
     """(exit status, stdout, stderr) of the command line, started by `-m`, which uses the byte code cache."""
     done = subprocess.run([sys.executable, "-m", "websearch", *arguments], env=bare_environment(settings), cwd=str(ROOT),
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
+                          capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
