@@ -5265,6 +5265,7 @@ def codec_of_label(label: str) -> str:
 
 
 def _declared_codec(body: bytes, content_type: str, is_html: bool) -> str:
+    """The codec that header, `<meta>` or XML declaration name, in this order; "" when none of them does."""
     found = _CHARSET_PARAMETER.search(content_type)
     codec = codec_of_label(found.group(1)) if found else ""
     if codec:
@@ -5318,6 +5319,7 @@ def _utf8_fits(text: str, *, tolerant: bool) -> bool:
 
 
 def _decode(body: bytes, codec: str) -> str:
+    """`body` in `codec`, or in its relative when that one knows more of the bytes."""
     if codec not in _MULTIBYTE_CODECS:
         import codecs
         return codecs.charmap_decode(body, "replace", _single_byte_table(codec))[0]
@@ -5347,7 +5349,7 @@ def _guess_codec(body: bytes) -> str:
     in_pairs = len(runs) > 5 and sum(length % 2 for length in runs) < GUESS_ODD_SHARE * len(runs)
     best_codec, best_score = "cp1252", GUESS_MIN_SCORE
     for codec, expected, letters, languages in _GUESSES:
-        score = _guess_score(sample, codec, letters) / expected
+        score = min(1.0, _guess_score(sample, codec, letters) / expected)
         if language and (language in languages.split() or language.split("-")[0] in languages.split()):
             score *= GUESS_LANGUAGE_FACTOR
         if codec != "cp1252":
@@ -5362,10 +5364,10 @@ def _guess_codec(body: bytes) -> str:
 
 
 def _high_byte_sample(body: bytes) -> bytes:
-    """Runs that begin with a non-ASCII byte, hence with the first byte of a character, up to the next tag or line end."""
+    """Runs from a non-ASCII byte, hence the first byte of a character, to the next tag or line end; a letter before it too."""
     runs: List[bytes] = []
     size = 0
-    for run in re.finditer(rb"[\x80-\xff][^<\n]*", body):
+    for run in re.finditer(rb"[A-Za-z]?[\x80-\xff][^<\n]*", body):
         runs.append(run.group()[:GUESS_SAMPLE_BYTES])
         size += len(runs[-1])
         if size >= GUESS_SAMPLE_BYTES:
@@ -5507,6 +5509,7 @@ def _first_tag(head: str, *, skip_doctype: bool = False) -> str:
 
 
 def _type_of_url(url: str) -> str:
+    """The type that the extension of the URL's path means; text/plain for others."""
     path = url.split("#")[0].split("?")[0]
     return _URL_TYPES.get(path.rsplit("/", 1)[-1].rsplit(".", 1)[-1].lower(), "text/plain")
 
@@ -5564,6 +5567,7 @@ def _reader_of(kind: str) -> Callable[[Body], Page]:
 
 
 def _read_html(body: Body) -> Page:
+    """HTML and XHTML, with a note on invisible characters of the source."""
     markup = body.text(is_html=True)
     page = extract_html(markup, body.url)
     return page._replace(notes=page.notes + _invisible_notes(markup))
@@ -5634,6 +5638,7 @@ def _read_json(body: Body) -> Page:
 
 
 def _longest_line(text: str) -> int:
+    """Length of the longest line."""
     return max(map(len, text.split("\n")))
 
 
@@ -5671,6 +5676,7 @@ def _indent_json(text: str) -> str:
 
 
 def _json_indent(depth: int) -> str:
+    """The blanks before a line of JSON at `depth`."""
     return "  " * min(depth, MAX_JSON_INDENT_LEVELS)
 
 
@@ -5768,6 +5774,7 @@ def _xml_special(markup: str, position: int) -> Tuple[str, int]:
 
 
 def _index_after(markup: str, closer: str, position: int) -> int:
+    """Index after the next `closer`; the end of the markup without one."""
     found = markup.find(closer, position)
     return found + len(closer) if found >= 0 else len(markup)
 
@@ -5854,6 +5861,7 @@ def _feed_records(markup: str, url: str) -> Iterator[Tuple[bool, Dict[str, str]]
 
 
 def _keep_atom_link(fields: Dict[str, str], raw: str, url: str) -> None:
+    """Note the address of an Atom link in `fields` when it leads to the page itself; the first counts."""
     attributes = xml_attributes(raw)
     if attributes.get("rel", "alternate") == "alternate" and attributes.get("href"):
         fields.setdefault("link", _absolute(url, attributes["href"]))
@@ -5867,6 +5875,7 @@ def _field_markup(inner: str) -> str:
 
 
 def _feed_entry(fields: Mapping[str, str], url: str) -> _FeedEntry:
+    """An entry made of a feed's fields."""
     link = fields.get("link") or next((fields[name] for name in ("guid", "id")
                                        if fields.get(name, "").startswith(("http://", "https://"))), "")
     return _FeedEntry(_plain_field(fields.get("title", "")), _absolute(url, link), _plain_field(_first_of(fields, _DATE_FIELDS)),
@@ -5874,10 +5883,12 @@ def _feed_entry(fields: Mapping[str, str], url: str) -> _FeedEntry:
 
 
 def _first_of(fields: Mapping[str, str], names: Iterable[str]) -> str:
+    """The first field among `names` that has a value."""
     return next((fields[name] for name in names if fields.get(name)), "")
 
 
 def _plain_field(markup: str) -> str:
+    """A field as one line of plain text."""
     return plain_words(markup, MAX_TITLE_CHARS)
 
 
@@ -5899,6 +5910,7 @@ def _html_to_markdown(markup: str, url: str) -> str:
 
 
 def _feed_page(title: str, about: str, entries: Sequence[_FeedEntry], left_out: int) -> Page:
+    """Feed and entries as Markdown."""
     title = _plain_field(title)
     parts = [f"# {title}"] if title else []
     parts += [plain_words(about, MAX_SNIPPET_CHARS)] if about else []
@@ -5912,6 +5924,7 @@ def _feed_page(title: str, about: str, entries: Sequence[_FeedEntry], left_out: 
 
 
 def _escape_brackets(text: str) -> str:
+    """`text` for use as the text of a link."""
     return text.replace("[", "\\[").replace("]", "\\]")
 
 
@@ -5963,6 +5976,7 @@ def _uncommented(markup: str) -> str:
 
 
 def _read_sitemap(markup: str) -> Page:
+    """The addresses of a sitemap as a list."""
     lines = [f"- {entry.url}" + (f" ({entry.last_modified})" if entry.last_modified else "")
              for entry in sitemap_entries(markup)]
     return Page(title="Sitemap", text="\n".join(lines), notes=(f"A sitemap with {len(lines):,} addresses.",))
@@ -6008,10 +6022,12 @@ def _xml_outline(markup: str) -> Page:
 
 
 def _xml_indent(depth: int) -> str:
+    """The blanks before a line of the outline at `depth`."""
     return "  " * min(depth, MAX_XML_INDENT_LEVELS)
 
 
 def _attribute_words(raw: str) -> str:
+    """Attributes in parentheses, "" without any."""
     if "=" not in raw:
         return ""
     words = [f"{name}={value}" for name, value in xml_attributes(raw).items()]
@@ -6196,6 +6212,7 @@ class _Pdf:
         return head, self._unfiltered(head, raw)
 
     def _unfiltered(self, head: Dict[str, Any], raw: str) -> str:
+        """The content of a stream after its filters; "" for images."""
         filters, parameters = self.resolve(head.get("Filter")), self.resolve(head.get("DecodeParms"))
         filters = filters if isinstance(filters, list) else [filters] if filters else []
         parameters = parameters if isinstance(parameters, list) else [parameters]
@@ -6253,6 +6270,7 @@ class _Pdf:
 
 
 def _whole(value: Any) -> int:
+    """A number as an int, 0 for anything else."""
     return int(value) if isinstance(value, float) and abs(value) < 1e9 else 0
 
 
@@ -6319,6 +6337,7 @@ _PDF_NAME_ESCAPE = Pattern(r"#([0-9A-Fa-f]{2})")
 
 
 def _pdf_container(items: List[Any]) -> Any:
+    """The list or dictionary whose opening bracket and items were collected."""
     if items[0] == "[":
         return items[1:]
     return {str(name): value for name, value in zip(items[1::2], items[2::2]) if isinstance(name, _PdfName)}
@@ -6343,6 +6362,7 @@ def _pdf_string(text: str, position: int) -> Tuple[bytes, int]:
 
 
 def _pdf_unescaped(found: Any) -> str:
+    """What an escape in a literal string means."""
     code = found.group(1)
     return chr(int(code, 8) & 255) if code[0] in "01234567" else _PDF_ESCAPES.get(code, code)
 
@@ -6351,6 +6371,7 @@ def _pdf_unescaped(found: Any) -> str:
 
 
 def _inflated(data: bytes) -> bytes:
+    """Deflated data, also without its zlib header."""
     import zlib
     for window_bits in (15, -15):
         unpacker = zlib.decompressobj(window_bits)
@@ -6370,6 +6391,7 @@ def _inflated(data: bytes) -> bytes:
 
 
 def _from_ascii85(data: bytes) -> bytes:
+    """ASCII85 data; nothing when it is malformed."""
     import base64
     text = data.strip().removeprefix(b"<~").split(b"~")[0]
     text = bytes(code for code in text[:MAX_PDF_STREAM_BYTES // 8] if 33 <= code <= 117 or code == 122)
@@ -6380,6 +6402,7 @@ def _from_ascii85(data: bytes) -> bytes:
 
 
 def _from_hex(data: bytes) -> bytes:
+    """Hexadecimal data up to `>`."""
     digits = str(_NOT_HEX.sub("", data.split(b">")[0].decode("latin-1")))
     return bytes.fromhex(digits + "0" * (len(digits) % 2))
 
@@ -6743,6 +6766,7 @@ class _PdfTextReader:
                 self._show(operands[-1])
 
     def _set(self, operator: str, value: float) -> None:
+        """Set one of the spacings."""
         if operator == "Tc":
             self.spacing = value
         elif operator == "Tw":
@@ -6753,6 +6777,7 @@ class _PdfTextReader:
             self.scale = value / 100 or 1.0
 
     def _move(self, right: float, up: float) -> None:
+        """Begin a line of text at an offset from the last one."""
         self.matrix = self.line = _times((1.0, 0.0, 0.0, 1.0, right, up), self.line)
 
     def _show(self, value: Any) -> None:
@@ -6770,6 +6795,7 @@ class _PdfTextReader:
                 self.end = placed[4], placed[5]
 
     def _advance(self, distance: float) -> None:
+        """Move the place of the next letter along the line."""
         self.matrix = _times((1.0, 0.0, 0.0, 1.0, distance * self.scale, 0.0), self.matrix)
 
     def _put(self, text: str, gap: float) -> None:
@@ -6788,10 +6814,12 @@ class _PdfTextReader:
 
 
 def _number(value: Any) -> float:
+    """A number as it is, 0.0 for anything else."""
     return value if isinstance(value, float) and abs(value) < 1e9 else 0.0
 
 
 def _as_matrix(numbers: Sequence[float]) -> Matrix:
+    """Six numbers as a matrix."""
     a, b, c, d, e, f = map(_number, numbers)
     return a, b, c, d, e, f
 
@@ -6924,14 +6952,17 @@ def _between_code_points(text: str, position: int) -> int:
 
 
 def _reopened(fence: Optional[_Fence]) -> str:
+    """The line that opens a code block again at the start of a window."""
     return f"{fence.opening} [continued]\n" if fence else ""
 
 
 def _closed(piece: str, fence: Optional[_Fence]) -> str:
+    """`piece` with the closing line of the code block that it breaks off in."""
     return _ended_line(piece) + fence.closing if fence else piece
 
 
 def _ended_line(text: str) -> str:
+    """`text` with a line end at its end, unless it is empty."""
     return text if text.endswith("\n") or not text else text + "\n"
 
 
@@ -6972,6 +7003,7 @@ NEIGHBOUR_WEIGHT = 0.3  # of the score of the block before or after, in the same
 PAIR_WEIGHT = 0.5  # of the rarer word's weight, for two words of the need that stand side by side
 OPENING_FACTOR = 1.6  # for the first block under a heading: it says what the section says
 MIN_SCORE_SHARE = 0.2  # of the best block's score: below, a block is padding
+MAX_FOCUS_CHARS = 2_000_000  # are searched: what is longer is no page to read, and costs seconds and room
 BLOCK_SHARE = 0.25  # of char_limit: larger blocks are taken apart at line ends
 MIN_BLOCK_CHARS = 240
 GAP_LINE = "[… {count:,} characters left out, offset={offset} …]"
@@ -7006,9 +7038,10 @@ def focus_passages(text: str, need: str, char_limit: int) -> Window:
     """
     if len(text) <= char_limit:
         return Window(text, False, len(text), None)
-    fences = fences_of(text)
-    blocks = _blocks_of(text, fences, max(MIN_BLOCK_CHARS, int(char_limit * BLOCK_SHARE)))
-    scores = _scores_of(text, blocks, need)
+    searched = text[:MAX_FOCUS_CHARS]
+    fences = fences_of(searched)
+    blocks = _blocks_of(searched, fences, max(MIN_BLOCK_CHARS, int(char_limit * BLOCK_SHARE)))
+    scores = _scores_of(searched, blocks, need)
     chosen = _choose_blocks(blocks, scores, char_limit)
     if not chosen:
         notice = f"[No passage of this page matches the focus \u201c{one_line(need, 100)}\u201d; the page from its start:]\n\n"
@@ -13793,7 +13826,7 @@ def _run_fetch(web: WebSearch, values: Dict[str, Any], notes: List[str], deadlin
     result["text"] = ""
     side_budget = max(LINKS_MIN_BYTES, char_limit // 4)
     headings: List[Dict[str, Any]] = []
-    if len(page.text) > char_limit and offset == 0:
+    if len(page.text) > char_limit and offset == 0 and has_headings(page.content_type):
         headings = _fit_headings(outline(page.text, MAX_OUTLINE), side_budget // 2)
         side_budget -= size_of(headings) if headings else 0
     links = fit_links(page.links, side_budget) if offset == 0 else []
@@ -13815,6 +13848,11 @@ def _run_fetch(web: WebSearch, values: Dict[str, Any], notes: List[str], deadlin
         result["outline"] = headings
     _put_text(result, page, values["focus"] or "", char_limit, offset, web.settings["WEBSEARCH_RESPONSE_BYTES"])
     return result
+
+
+def has_headings(content_type: str) -> bool:
+    """Whether `# …` lines in the text of such a page are headings: in source code and YAML they are comments."""
+    return any(word in content_type for word in ("html", "markdown", "rss", "atom", "feed", "pdf"))
 
 
 def _fit_headings(headings: Sequence[Dict[str, Any]], budget: int) -> List[Dict[str, Any]]:
