@@ -3296,6 +3296,8 @@ def _role_of(shape: _Shape) -> str:
         is_content = (tag == "script" and "math/tex" in source) or (tag == "input" and "checkbox" in source)
         return "" if is_content else _HIDDEN
     if source:
+        if "mw-editsection" in source or "hideme" in source:  # MediaWiki's edit links, rustdoc's "expand description"
+            return _HIDDEN
         if ("style" in source or "hidden" in source or "sr-only" in source or "screen-reader" in source
                 or "katex" in source or "athJax" in source or "STYLE" in source or "HIDDEN" in source):
             role = _hiding_role(shape, tag)
@@ -4315,10 +4317,11 @@ _METHODS: Dict[str, Callable[[_Writer, Element, List[Any]], List[Any]]] = {
 # Each block is described by short names of what is true of it ("size:5", "in:aside", "first:share" …). Every name has a
 # weight; a block whose weights add up to more than the threshold is content. The weights were fitted by logistic
 # regression on the development half of seven extraction corpora (articles, forums, shops, documentation, in a dozen
-# languages), each page counting the same; in cross-validation by site they lose 0.015 of F1 against these pages.
+# languages), each page counting the same; in cross-validation by site they lose 0.02 of F1 against these pages.
 
 _CONTENT_THRESHOLD = 0.1  # the fitted bias, and a little: a lost paragraph costs more than a stray line
 _SMALL_PAGE_BLOCKS, _SMALL_PAGE_MARGIN = 12, 2.5  # what little there is in the main element of a small page is kept
+_ALIKE_KINDS, _ALIKE_SHARE = ("p", "quote", "code"), 0.3  # a thread's posts go or stay together
 _JUDGED_BLOCKS = 3000  # the rest of a page as long as a book is kept as it is
 _DOCS_MARGIN = 1.5  # documentation has few teasers in its main element, but many short blocks
 _SIZE_STEPS = (12, 25, 50, 90, 160, 320, 640)  # characters; a CJK character counts 2.5
@@ -4414,9 +4417,23 @@ class _Judge:
     def content(self) -> List[_Block]:
         """The blocks that are content."""
         margin = self._margin()
-        kept = [block for index, block in enumerate(self.blocks)
-                if self.weight(index) > _CONTENT_THRESHOLD - (margin if self._is_in_main(block.source) else 0.0)]
-        return kept + self.beyond
+        kept = [self.weight(index) > _CONTENT_THRESHOLD - (margin if self._is_in_main(block.source) else 0.0)
+                for index, block in enumerate(self.blocks)]
+        if "page:forum" in self.page:
+            self._treat_alike(kept)
+        return [block for block, is_kept in zip(self.blocks, kept) if is_kept] + self.beyond
+
+    def _treat_alike(self, kept: List[bool]) -> None:
+        """Keep all plain blocks of one spelling where much of their text is kept: the short posts of a thread too."""
+        groups: Dict[str, List[int]] = {}
+        for index, block in enumerate(self.blocks):
+            if self.sizes[index].density_step == 0 and block.kind in _ALIKE_KINDS:
+                groups.setdefault(_group_key(block.source), []).append(index)
+        for indices in groups.values():
+            total = sum(self.sizes[index].length for index in indices)
+            if len(indices) > 2 and sum(self.sizes[index].length for index in indices if kept[index]) > _ALIKE_SHARE * total:
+                for index in indices:
+                    kept[index] = True
 
     def _margin(self) -> float:
         """How much less must speak for a block of the main element."""
@@ -4569,6 +4586,13 @@ def _card_key(element: Element) -> str:
 
 def _spelling(element: Element) -> str:
     return element.tag + element.shape.source
+
+
+def _group_key(element: Element) -> str:
+    """The spelling of an element, of its parent too when it has no class of its own."""
+    if element.shape.source or element.parent is None:
+        return _spelling(element)
+    return _spelling(element.parent) + ">" + element.tag
 
 
 def _counts(items: Iterable[str]) -> Dict[str, int]:
@@ -4884,7 +4908,7 @@ def _title_of(facts: _Facts, url: str) -> str:
     not the name of the site; else a lone heading that says much the same."""
     title, social = facts.title, one_line(facts.meta.get("og:title", ""), MAX_TITLE_CHARS)
     headings = [one_line(text_of_element(heading), MAX_TITLE_CHARS).rstrip("¶# ")
-                for heading in facts.headings[:5] if not _is_hidden(heading)]
+                for heading in facts.headings[:5] if not _is_hidden(heading) and not _is_of_site(heading)]
     headings = [heading for heading in headings if heading]
     if not title:
         return social or next(iter(headings), "")
@@ -4898,6 +4922,11 @@ def _title_of(facts: _Facts, url: str) -> str:
         return headings[0]
     first = rest.partition(" | ")[0]
     return first if len(first) > 10 else rest
+
+
+def _is_of_site(heading: Element) -> bool:
+    """Whether a heading's class says that it is part of a menu: then it names the site (mdBook's menu bar)."""
+    return not _EXTRA_WORDS.isdisjoint(" ".join(class_names(heading)).translate(_CLASS_SEPARATORS).split())
 
 
 def _begins(part: str, title: str) -> bool:
@@ -4919,7 +4948,8 @@ def _without_site(title: str, facts: _Facts, url: str) -> str:
     pieces = list(_TITLE_SEPARATOR.finditer(title))
     if not pieces:
         return title
-    site = _letters(facts.meta.get("og:site_name", "") or facts.meta.get("application-name", ""))
+    site = _letters(facts.meta.get("og:site_name", "") or facts.meta.get("application-name", "") or next(
+        (text_of_element(heading) for heading in facts.headings[:2] if _is_of_site(heading)), ""))
     host = _letters(url.partition("//")[2].partition("/")[0])
     first, last = title[:pieces[0].start()], title[pieces[-1].end():]
     if _is_site(last, site, host) and pieces[-1].start() > 2:

@@ -1,0 +1,370 @@
+"""Hostile networks against the real process: each scenario ends in time, with its code or a flagged result, and memory stays.
+
+The calls of a class are in flight together, so that a class takes as long as its slowest scenario. After each class the
+process must still answer, stdout must hold whole lines of JSON and nothing else, and no canary may have been written.
+"""
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import socket
+import sys
+import time
+import unittest
+import zlib
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from urllib.parse import quote
+
+import websearch
+from tests.support import (
+    Drip,
+    Hold,
+    Loopback,
+    McpProcess,
+    Pause,
+    RawLoopback,
+    RecordedRequest,
+    Repeat,
+    Reply,
+    Reset,
+    closed_port,
+    fixture,
+    fixture_json,
+    loopback_settings,
+    wait_until,
+)
+from tests.test_urls import Resolver, rows
+from websearch import Deadline, Transport, WebError
+
+CANARY = "canary-Key+4711/x="
+CANARY_FORMS = tuple({CANARY, quote(CANARY, safe=""), base64.b64encode(CANARY.encode()).decode().rstrip("=")[:16],
+                      "canary-Key", "4711/x"})
+HAS_PROC = os.path.exists(f"/proc/{os.getpid()}/status")
+MAX_GROWTH_KIB = 100 * 1024
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n"
+TO_THE_END = OK + b"Connection: close\r\n\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+PAGE = b"<title>T</title><main><p>" + b"the beginning of the page " * 100
+FOUND = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: "
+FAILED, TIMEOUT = websearch.WEB_FETCH_FAILED, websearch.WEB_FETCH_TIMEOUT
+BLOCKED = websearch.WEB_REDIRECT_BLOCKED
+
+
+def case(name: str) -> bytes:
+    return fixture("cases/" + name)
+
+
+def sized(body: bytes, fields: bytes = b"", length: Optional[int] = None) -> bytes:
+    return OK + fields + b"Content-Length: %d\r\n\r\n" % (len(body) if length is None else length) + body
+
+
+def error_of(result: Mapping[str, Any]) -> Dict[str, Any]:
+    assert result["isError"], result
+    error: Dict[str, Any] = json.loads(result["content"][0]["text"])["error"]
+    return error
+
+
+def process_number(pid: int, name: str) -> int:
+    """A number of /proc/PID/status: VmRSS and VmHWM in KiB, Threads."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(name + ":"))
+
+
+def shut(connection: socket.socket) -> None:
+    connection.shutdown(socket.SHUT_RDWR)
+
+
+class HostileCase(unittest.TestCase):
+    """Checks what holds after every scenario."""
+
+    def assert_serves_and_is_silent(self, server: McpProcess, replies: int = -1) -> None:
+        """The process answers, ends well, wrote JSON only, one reply a request, and no canary."""
+        self.assertEqual(server.request("ping")["result"], {})
+        server.close_stdin()
+        self.assertEqual(server.wait(), 0)
+        answered = [message["id"] for message in server.messages() if "id" in message]
+        self.assertEqual(len(answered), len(set(answered)))
+        if replies >= 0:
+            self.assertEqual(len(answered), replies + 1)
+        written = (bytes(server.stdout) + bytes(server.stderr)).decode("utf-8")
+        for form in CANARY_FORMS:
+            self.assertNotIn(form, written)
+        self.assertNotIn("Traceback", written)
+        self.assertNotIn("defect", written)
+
+
+class Row(NamedTuple):
+    """A scenario: what the server does, the code it must end with ("" for a result), a word of the message or of the notes."""
+
+    steps: Sequence[Any]
+    code: str = ""
+    word: str = ""
+    whole: bool = False  # the result is neither truncated nor incomplete
+
+
+def gzipped(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)
+
+
+INCOMPLETE = "incomplete"
+ROWS: Dict[str, Row] = {
+    # slow
+    "silent": Row([Hold()], TIMEOUT, "time ran out"),
+    "drip_of_the_status_line": Row([Drip(OK, 9)], TIMEOUT, "time ran out"),
+    "stall_in_the_head": Row([OK, Hold()], TIMEOUT, "time ran out"),
+    "stall_in_a_short_body": Row([sized(b"<p>short", length=99), Hold()], TIMEOUT, "time ran out"),
+    "stall_in_a_long_body": Row([sized(PAGE, length=9999), Hold()], "", INCOMPLETE),
+    "drip_of_a_short_body": Row([TO_THE_END, Drip(PAGE, 50)], TIMEOUT, "time ran out"),
+    "drip_of_a_long_body": Row([TO_THE_END, PAGE, Drip(PAGE, 50)], "", INCOMPLETE),
+    "drip_of_chunks": Row([CHUNKED, Repeat(b"1\r\nx\r\n", 0.05)], TIMEOUT, "time ran out"),
+    "drip_of_a_chunk_size": Row([CHUNKED, Repeat(b"0", 0.05)], TIMEOUT, "time ran out"),
+    "drip_of_header_lines": Row([OK, Repeat(b"X-A: b\r\n", 0.05)], TIMEOUT, "time ran out"),
+    # endless heads
+    "endless_status_line": Row([b"HTTP/1.1 200 ", Repeat(b"x" * 9999)], FAILED, "status line"),
+    "endless_header_line": Row([OK + b"X-A: ", Repeat(b"x" * 9999)], FAILED, "header block"),
+    "endless_header_lines": Row([OK, Repeat(b"X-A: b\r\n" * 50)], FAILED, "200 header lines"),
+    "header_block_of_90_kb": Row([OK + b"".join(b"X-%d: %s\r\n" % (n, b"x" * 900) for n in range(100)), b"\r\n"], FAILED,
+                                 "header block"),
+    "interim_flood": Row([Repeat(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 50)], FAILED, "interim"),
+    "interim_flood_of_headers": Row([Repeat(b"HTTP/1.1 100 Continue\r\n" + b"X-A: b\r\n" * 190 + b"\r\n")], FAILED, "interim"),
+    "eleven_interim_answers": Row([b"HTTP/1.1 103 Early Hints\r\n\r\n" * 11 + sized(PAGE)], FAILED, "interim"),
+    "ten_interim_answers": Row([b"HTTP/1.1 100 Continue\r\n\r\n" * 5 + b"HTTP/1.1 103 E\r\n\r\n" * 5 + sized(PAGE)], whole=True),
+    "switch_of_protocols": Row([b"HTTP/1.1 101 Switching Protocols\r\n\r\n"], FAILED, "protocol"),
+    # no HTTP
+    "ssh": Row([b"SSH-2.0-OpenSSH_9.9\r\n"], FAILED, "does not speak HTTP"),
+    "http_0_9": Row([PAGE], FAILED, "does not speak HTTP"),
+    "http_2": Row([b"HTTP/2 200\r\n\r\n"], FAILED, "does not speak HTTP"),
+    "http_1_7": Row([b"HTTP/1.7 200 OK\r\n\r\n"], FAILED, "status line"),
+    "status_of_four_digits": Row([b"HTTP/1.1 2000 OK\r\n\r\n"], FAILED, "status line"),
+    "status_in_other_digits": Row(["HTTP/1.1 ２００ OK\r\n\r\n".encode()], FAILED, "status line"),
+    "status_zero": Row([b"HTTP/1.1 000 OK\r\n\r\n"], FAILED, "status line"),
+    "binary_garbage": Row([bytes(range(256)) * 20], FAILED, "does not speak HTTP"),
+    "endless_garbage": Row([Repeat(b"\x00" * 9999)], FAILED, "does not speak HTTP"),
+    "tls_on_a_plain_address": Row([b"\x15\x03\x01\x00\x02\x02\x46"], FAILED, "https://"),
+    "nothing": Row([b"\r\n"], FAILED, "does not speak HTTP"),
+    # ends
+    "end_before_the_answer": Row([b""], FAILED, "broke"),
+    "reset_before_the_answer": Row([Reset()], FAILED, "broke"),
+    "end_in_the_head": Row([OK], FAILED, "broke"),
+    "reset_in_a_body": Row([sized(PAGE, length=9999), Pause(0.1), Reset()], "", INCOMPLETE),
+    "end_in_a_chunk": Row([CHUNKED + b"fff\r\n" + PAGE], "", INCOMPLETE),
+    "end_without_last_chunk": Row([CHUNKED + b"%x\r\n%s\r\n" % (len(PAGE), PAGE)], "", INCOMPLETE),
+    # lengths that lie
+    "short_of_its_length": Row([sized(PAGE, length=9999)], "", INCOMPLETE),
+    "short_of_a_length_of_exabytes": Row([sized(PAGE, length=10 ** 18 - 1)], "", INCOMPLETE),
+    "length_of_twenty_digits": Row([sized(PAGE, length=10 ** 19)], FAILED, "Content-Length"),
+    "negative_length": Row([sized(PAGE, length=-1)], FAILED, "Content-Length"),
+    "signed_length": Row([OK + b"Content-Length: +5\r\n\r\nhello"], FAILED, "Content-Length"),
+    "length_in_hex": Row([OK + b"Content-Length: 0x5\r\n\r\nhello"], FAILED, "Content-Length"),
+    "two_lengths": Row([sized(PAGE, b"Content-Length: 5\r\n")], FAILED, "Content-Length"),
+    "lengths_in_one_field": Row([OK + b"Content-Length: 5, 6\r\n\r\nhello!"], FAILED, "Content-Length"),
+    "the_same_length_twice": Row([sized(PAGE, b"Content-Length: %d\r\n" % len(PAGE))], whole=True),
+    "length_behind_a_blank": Row([OK + b"Content-Length : 5\r\n\r\nhello, this is not all"], whole=True),
+    "more_than_its_length": Row([sized(PAGE) + b"HTTP/1.1 200 OK\r\n\r\nsmuggled"], whole=True),
+    "coding_beside_chunked": Row([OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"], FAILED, "transfer coding"),
+    "coding_spelled_oddly": Row([OK + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n"], FAILED, "transfer coding"),
+    "chunked_and_length": Row([OK + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" %
+                               (len(PAGE), PAGE)], whole=True),
+    "chunk_size_no_hex": Row([CHUNKED + b"zz\r\n"], FAILED, "chunk"),
+    "chunk_size_negative": Row([CHUNKED + b"-1\r\n"], FAILED, "chunk"),
+    "chunk_size_with_prefix": Row([CHUNKED + b"0x5\r\nhello\r\n0\r\n\r\n"], FAILED, "chunk"),
+    "chunk_size_of_16_digits": Row([CHUNKED + b"f" * 16 + b"\r\n"], FAILED, "chunk"),
+    "chunk_line_endless": Row([CHUNKED + b"5;", Repeat(b"x" * 999)], FAILED, "chunk"),
+    "chunk_longer_than_said": Row([CHUNKED + b"5\r\nhello, world\r\n0\r\n\r\n"], FAILED, "chunk"),
+    "trailer_flood": Row([CHUNKED + b"5\r\nhello\r\n0\r\n", Repeat(b"X-A: b\r\n" * 20)], FAILED, "trailer"),
+    # codings
+    "brotli": Row([sized(b"\x0b\x02\x80", b"Content-Encoding: br\r\n")], FAILED, "coding"),
+    "zstd": Row([sized(b"\x28\xb5\x2f\xfd", b"Content-Encoding: zstd\r\n")], FAILED, "coding"),
+    "three_codings": Row([sized(gzipped(PAGE), b"Content-Encoding: gzip, gzip, gzip\r\n")], FAILED, "compressed"),
+    "gzip_cut": Row([sized(gzipped(os.urandom(4000))[:3000], b"Content-Encoding: gzip\r\n")], "", INCOMPLETE),
+    "gzip_damaged": Row([sized(gzipped(PAGE)[:30] + b"\xff" * 90, b"Content-Encoding: gzip\r\n")], "", INCOMPLETE),
+    "gzip_and_bytes_behind": Row([sized(gzipped(PAGE) + b"\x00" * 999, b"Content-Encoding: gzip\r\n")], whole=True),
+    "plain_that_says_gzip": Row([sized(PAGE, b"Content-Encoding: gzip\r\n")], whole=True),
+    "raw_deflate": Row([sized(zlib.compress(PAGE)[2:-4], b"Content-Encoding: deflate\r\n")], whole=True),
+    # redirects
+    "to_the_metadata_service": Row([FOUND + b"http://169.254.169.254/latest/\r\n\r\n"], BLOCKED, "169.254.169.254"),
+    "to_another_loopback_address": Row([FOUND + b"http://127.0.0.2/\r\n\r\n"], BLOCKED, "127.0.0.2"),
+    "to_a_short_loopback_address": Row([FOUND + b"http://127.1/\r\n\r\n"], BLOCKED, "127.1"),
+    "to_a_mapped_address": Row([FOUND + b"//[::ffff:169.254.169.254]/\r\n\r\n"], BLOCKED, "a9fe"),
+    "to_localhost": Row([FOUND + b"http://LOCALHOST:80/\r\n\r\n"], BLOCKED, "localhost"),
+    "to_a_file": Row([FOUND + b"file:///etc/passwd\r\n\r\n"], BLOCKED, "file"),
+    "to_a_script": Row([FOUND + b"javascript:alert(1)\r\n\r\n"], BLOCKED, "refused"),
+    "to_user_info": Row([FOUND + b"http://user:canary-Key@127.0.0.1/\r\n\r\n"], BLOCKED, "user name"),
+    "to_a_backslash": Row([FOUND + b"http:\\\\127.0.0.1\\\r\n\r\n"], BLOCKED, "malformed"),
+    "to_a_control_character": Row([FOUND + b"/a\x01b\r\n\r\n"], BLOCKED, "malformed"),
+    "to_two_places": Row([FOUND + b"/a\r\nLocation: /b\r\n\r\n"], BLOCKED, "several"),
+    "in_circles": Row([FOUND + b"/in_circles\r\n\r\n"], BLOCKED, "more than 5"),
+    "with_an_endless_body": Row([b"HTTP/1.1 302 Found\r\nLocation: http://10.0.0.1/\r\n\r\n", Repeat(b"x" * 999, 0.01)], BLOCKED,
+                                "10.0.0.1"),
+    "refresh_header": Row([sized(PAGE, b"Refresh: 0;url=http://127.0.0.2/\r\n")], whole=True),
+    "status_300": Row([b"HTTP/1.1 300 Many\r\nLocation: http://127.0.0.2/\r\nContent-Length: 5\r\n\r\nhello"], whole=True),
+    "status_305": Row([b"HTTP/1.1 305 Use Proxy\r\nLocation: http://127.0.0.2/\r\nContent-Length: 5\r\n\r\nhello"], whole=True),
+    # types
+    "video_without_end": Row([b"HTTP/1.1 200 OK\r\nContent-Type: video/mp4\r\n\r\n", Repeat(b"x" * 999, 0.01)], "", ""),
+    "text_of_nul": Row([b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 4000\r\n\r\n" + b"\x00" * 4000], "", ""),
+}
+TIMEOUT_SECONDS = 1.2
+
+
+class HostileOrigins(HostileCase):
+    """Pages of servers that do everything wrong."""
+
+    def test_every_scenario_ends_in_time_with_its_code_or_flagged(self) -> None:
+        settings = loopback_settings({"WEBSEARCH_TIMEOUT": str(TIMEOUT_SECONDS), "TAVILY_ENABLED": "false",
+                                      "GITHUB_TOKEN": CANARY, "EXA_API_KEY": CANARY})
+        with RawLoopback() as origin, McpProcess(settings) as server:
+            for name, row in ROWS.items():
+                origin.answer("/" + name, *row.steps)
+            server.initialize()
+            started = time.monotonic()
+            ids = {name: server.send_call("web_fetch", {"url": origin.url("/" + name)}) for name in ROWS}
+            for name, row in ROWS.items():
+                with self.subTest(name):
+                    result = server.reply_to(ids[name], 30)["result"]
+                    self.assertLess(time.monotonic() - started, 2 * TIMEOUT_SECONDS + 5, "too late")
+                    self.check(row, result)
+            wait_until(lambda: origin.open_connections <= 20)
+            self.assert_serves_and_is_silent(server, len(ROWS) + 1)
+
+    def check(self, row: Row, result: Dict[str, Any]) -> None:
+        if row.code:
+            error = error_of(result)
+            self.assertEqual(error["code"], row.code, error["message"])
+            self.assertIn(row.word.lower(), error["message"].lower())
+            self.assertIn("127.0.0.1", error["message"])
+            return
+        self.assertFalse(result["isError"], result)
+        page = result["structuredContent"]
+        self.assertEqual(page["status_code"] // 100 in (2, 3), True)
+        if row.whole:
+            self.assertEqual((page["truncated"], [note for note in page.get("notes", ()) if INCOMPLETE in note]), (False, []))
+        elif row.word:
+            self.assertTrue(page["truncated"])
+            self.assertIn(row.word, " ".join(page["notes"]))
+
+    def test_a_stale_connection_is_replaced_at_once_and_only_once(self) -> None:
+        with RawLoopback(keep_alive=True) as origin, McpProcess(loopback_settings()) as server:
+            server.initialize()
+            for path in ("/one", "/three"):
+                origin.answer(path, sized(PAGE))
+            origin.answer("/two", shut)
+            origin.answer("/two", sized(PAGE))
+            origin.answer("/four", shut)
+            two, four = (
+                [server.call_tool("web_fetch", {"url": origin.url(path)}) for path in paths][-1]
+                for paths in (("/one", "/two"), ("/three", "/four")))
+            self.assertEqual(two["structuredContent"]["status_code"], 200)
+            self.assertIn("broke the connection off", error_of(four)["message"])
+            self.assertEqual([len(origin.requests_to(path)) for path in ("/two", "/four")], [2, 2])
+            self.assert_serves_and_is_silent(server)
+
+    def test_a_connection_that_its_server_ended_while_idle_is_not_used(self) -> None:
+        with RawLoopback(sized(PAGE)) as origin, McpProcess(loopback_settings()) as server:
+            server.initialize()
+            for path in ("/one", "/two", "/three"):
+                self.assertFalse(server.call_tool("web_fetch", {"url": origin.url(path)})["isError"])
+                wait_until(lambda: not origin.open_connections)
+            self.assertEqual(len(origin.requests), 3)
+            self.assert_serves_and_is_silent(server)
+
+
+def bomb(levels: int, megabytes: int = 300) -> bytes:
+    """HTML of `megabytes` MB, compressed `levels` times."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    block = b"A" * (1 << 20)
+    data = packer.compress(b"<!doctype html><p>start ") + b"".join(packer.compress(block) for _ in range(megabytes)) + packer.flush()
+    return data if levels == 1 else gzipped(data)
+
+
+def dense(piece: bytes) -> bytes:
+    """8 MB of `piece`, gzipped: what costs the reader of it the most objects a byte."""
+    return gzipped(piece * (8_000_000 // len(piece)))
+
+
+@unittest.skipUnless(HAS_PROC, "needs /proc")
+class Memory(HostileCase):
+    """Bombs and endless bodies, one after the other; the highest memory of the process counts."""
+
+    def setUp(self) -> None:
+        self.mock = RawLoopback()
+        self.addCleanup(self.mock.close)
+
+    def assert_bounded(self, server: McpProcess, base: int) -> None:
+        self.assertLess(process_number(server.pid, "VmHWM") - base, MAX_GROWTH_KIB)
+        self.assert_serves_and_is_silent(server)
+
+    def test_b44_pages_without_end_and_bombs_are_cut(self) -> None:
+        endless = Repeat(b"A" * 48 * 1024 + b"\n")
+        scripts = {
+            "/bomb": (sized(bomb(1), b"Content-Encoding: gzip\r\n"),),
+            "/nested": (sized(bomb(2), b"Content-Encoding: gzip, gzip\r\n"),),
+            "/deflate": (sized(zlib.compress(b"x" * 50_000_000), b"Content-Encoding: deflate\r\n"),),
+            "/members": (sized(gzipped(b"A" * 100_000) * 999, b"Content-Encoding: gzip\r\n"),),
+            "/endless": (case("B44_endless.http"), endless),
+            "/endless_500": (case("B44_endless_500.http"), endless),
+            "/chunks": (CHUNKED, Repeat(b"10000\r\n" + b"A" * 65536 + b"\r\n")),
+            "/liar": (sized(b"", length=10 ** 12), endless),
+        }
+        with McpProcess(loopback_settings({"WEBSEARCH_TIMEOUT": "5"})) as server:
+            server.initialize()
+            server.call_tool("web_fetch", {"url": self.mock.url("/none")})
+            base = process_number(server.pid, "VmRSS")
+            for path, steps in scripts.items():
+                with self.subTest(path):
+                    self.mock.answer(path, *steps)
+                    started = time.monotonic()
+                    page = server.call_tool("web_fetch", {"url": self.mock.url(path)})["structuredContent"]
+                    self.assertLess(time.monotonic() - started, 10)
+                    self.assertTrue(page["truncated"])
+                    self.assertIn("larger than the limit", " ".join(page["notes"]))
+            self.assert_bounded(server, base)
+
+    def test_pages_made_of_tiny_parts_are_bounded(self) -> None:
+        parts = {"/tags": b"<b>", "/pairs": b"<i>x</i>", "/cells": b"<td>", "/links": b"<a href=/x>y</a>", "/refs": b"&#1;",
+                 "/lines": b"a\n", "/attributes": b"<p a=b c=d e=f>"}
+        with McpProcess(loopback_settings({"WEBSEARCH_TIMEOUT": "20"})) as server:
+            server.initialize()
+            server.call_tool("web_fetch", {"url": self.mock.url("/none")})
+            base = process_number(server.pid, "VmRSS")
+            for path, piece in parts.items():
+                with self.subTest(path):
+                    self.mock.answer(path, sized(dense(piece), b"Content-Encoding: gzip\r\n"))
+                    server.call_tool("web_fetch", {"url": self.mock.url(path)})
+                    growth = process_number(server.pid, "VmHWM") - base
+                    self.assertLess(growth, MAX_GROWTH_KIB, path)
+            self.assert_bounded(server, base)
+
+    def test_b44_providers_that_send_too_much_are_refused(self) -> None:
+        as_json = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n"
+        answers = {
+            "bomb": (as_json + bomb(1),),
+            "endless": (b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{\"a\": \"", Repeat(b"A" * 65536)),
+            "endless 500": (b"HTTP/1.1 500 Oops\r\nContent-Type: application/json\r\n\r\n", Repeat(b"A" * 65536)),
+            "empty lists": (as_json + dense(b"[],").replace(b"", b""),),
+            "list of lists": (as_json + gzipped(b"[" + b"[]," * 2_600_000 + b"[]]"),),
+            "list of objects": (as_json + gzipped(b'{"results":[' + b"{}," * 2_600_000 + b"{}]}"),),
+            "list of texts": (as_json + gzipped(b'{"results":[' + b'"ab",' * 1_500_000 + b'""]}'),),
+            "list of numbers": (as_json + gzipped(b'{"results":[' + b"1.5," * 1_900_000 + b"1]}"),),
+            "nesting": (as_json + gzipped(b'{"results":' + b"[" * 3_000_000 + b"]" * 3_000_000 + b"}"),),
+        }
+        with McpProcess(loopback_settings({"TAVILY_API_KEY": CANARY, "TAVILY_API_URL": self.mock.url(),
+                                           "WEBSEARCH_TIMEOUT": "10"})) as server:
+            server.initialize()
+            server.call_tool("web_search", {"query": "warm", "provider": "tavily"})
+            base = process_number(server.pid, "VmRSS")
+            for steps in answers.values():
+                self.mock.answer("/search", *steps)
+            for name in answers:
+                with self.subTest(name):
+                    started = time.monotonic()
+                    error = error_of(server.call_tool("web_search", {"query": name, "provider": "tavily"}))
+                    self.assertLess(time.monotonic() - started, 8)
+                    self.assertEqual(error["code"], websearch.WEB_PROVIDER_RESPONSE_INVALID, error["message"])
+                    growth = process_number(server.pid, "VmHWM") - base
+                    self.assertLess(growth, MAX_GROWTH_KIB, name)
+            self.assert_bounded(server, base)
+
+
