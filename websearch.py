@@ -136,7 +136,7 @@ MAX_SNIPPET_CHARS = 2_000
 MAX_ANSWER_CHARS = 8_000
 MAX_LINK_CHARS = 500
 MAX_VENDOR_WORDS_CHARS = 300  # of a vendor's own error text
-MAX_JSON_DEPTH = 100
+MAX_JSON_COST = 1_000_000  # of a reply in values, a list or object counting four: some 60 MB once parsed
 MAX_LINKS = 50
 MAX_OUTLINE = 40
 
@@ -290,8 +290,8 @@ INVISIBLE = Pattern("[\U000e0000-\U000e007f\u202a-\u202e\u2066-\u2069\u200b\u206
 _LINE_BREAK = Pattern("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _BLANKS = Pattern(r"\s+")
 # Markup that search APIs put into titles and snippets; `Vec<T>` and `a < b` are text.
-_TAG = Pattern(r"(?i)</?(?:a|abbr|b|big|br|cite|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|pre|q|s|small|"
-               r"span|strong|sub|sup|table|tbody|td|th|tr|tt|u|ul|var|(?:jats|mml):[a-z-]{1,30})(?:\s[^<>]{0,500})?/?>")
+_TAG = Pattern(r"(?i)</?(?:a|abbr|b|big|body|br|center|cite|code|del|div|em|font|h[1-6]|head|hr|html|i|img|ins|kbd|li|mark|"
+               r"ol|p|pre|q|s|small|span|strong|sub|sup|table|tbody|td|th|title|tr|tt|u|ul|var|(?:jats|mml):[a-z-]{1,30})(?:\s[^<>]{0,500})?/?>")
 _LONG_REFERENCE = Pattern(r"&#(?:[0-9]{8,}|[xX][0-9a-fA-F]{7,});?")
 
 
@@ -329,16 +329,24 @@ def plain_words(text: str, max_chars: int) -> str:
 
 
 def parse_json(data: Union[bytes, str]) -> Any:
-    """The JSON value in `data`; ValueError for anything that is not JSON of sane depth.
+    """The JSON value in `data`; ValueError for anything that is not JSON of sane depth and number of values.
 
-    json.loads raises RecursionError for deep nesting and a plain ValueError for very long integers.
+    json.loads raises RecursionError for deep nesting and a plain ValueError for very long integers. The values are
+    counted before: 8 MB of `{},` would become 200 MB of objects, and take seconds to go through.
     """
     try:
         if isinstance(data, bytes):
             data = data.decode("utf-8-sig", errors="replace")
+        check_json_cost(data)
         return json.loads(data)
     except RecursionError:
         raise ValueError("nested too deep") from None
+
+
+def check_json_cost(text: str) -> None:
+    """ValueError when `text`, read as JSON, could have more values than any API sends; those in strings count too."""
+    if len(text) > MAX_JSON_COST and 4 * (text.count("[") + text.count("{")) + text.count(",") > MAX_JSON_COST:
+        raise ValueError("too many values")
 
 
 def compact_json(value: Any) -> str:
@@ -415,15 +423,29 @@ _SECRETS: Dict[str, Tuple[str, ...]] = {}  # secret -> the forms in which it mig
 MIN_SECRET_CHARS = 6  # shorter ones would blank out ordinary words
 
 
+MIN_ENCODED_CHARS = 8  # of a base64 form: shorter ones occur by chance
+MIN_BODY_SECRET_CHARS = 12  # a password like `results` must not be cut out of a reply before it is read
+
+
 def remember_secret(secret: str) -> None:
-    """From now on `redact` removes `secret`: plain, URL-encoded, base64, and inside Basic credentials."""
+    """From now on `redact` removes `secret`: plain, lower-case (host names), URL-encoded, base64 (Basic credentials)."""
     if len(secret) < MIN_SECRET_CHARS or secret in _SECRETS:
         return
-    import base64
     from urllib.parse import quote, quote_plus
-    encoded = base64.b64encode(secret.encode("utf-8", "replace")).decode().rstrip("=")
-    forms = {secret, quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1], encoded}
+    forms = {secret, secret.lower(), quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1]}
+    forms.update(form for form in _base64_forms(secret) if len(form) >= MIN_ENCODED_CHARS)
     _SECRETS[secret] = tuple(sorted(forms, key=len, reverse=True))
+
+
+def _base64_forms(secret: str) -> Iterator[str]:
+    """What base64 of a text that holds `secret` must hold: it depends on how many bytes stand before, by threes."""
+    import base64
+    data = secret.encode("utf-8", "replace")
+    for before in range(3):
+        encoded = base64.b64encode(b"x" * before + data)
+        whole = encoded[-(-before * 8 // 6):(before + len(data)) * 8 // 6].decode()
+        yield whole
+        yield whole.replace("+", "-").replace("/", "_")
 
 
 def redact(text: str) -> str:
@@ -433,6 +455,16 @@ def redact(text: str) -> str:
             if form in text:
                 text = text.replace(form, "[redacted]")
     return text
+
+
+def redact_body(body: bytes) -> bytes:
+    """`body`, a provider's reply, without the longer secrets: before it is read, as a cut would leave a part of one."""
+    for forms in list(_SECRETS.values()):
+        for form in forms:
+            data = form.encode("utf-8", "replace")
+            if len(data) >= MIN_BODY_SECRET_CHARS and data in body:
+                body = body.replace(data, b"[redacted]")
+    return body
 
 
 LOG_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "off": 99}
@@ -449,7 +481,7 @@ def log(level: str, message: str, threshold: str = "warning") -> None:
     import select
     try:
         if select.select([], [2], [], 0)[1]:
-            os.write(2, f"websearch: {level}: {redact(one_line(message, 500))}\n".encode("utf-8", "replace"))
+            os.write(2, f"websearch: {level}: {redact(one_line(redact(message), 500))}\n".encode("utf-8", "replace"))
     except (OSError, ValueError):
         pass
 
@@ -779,7 +811,8 @@ class Settings:
             except BadValue as error:
                 problems[name] = str(error)
             if variable.kind == "secret":
-                for key in text.replace("\r", ",").replace("\n", ",").split(","):
+                text = text.replace("\r", ",").replace("\n", ",")
+                for key in (*text.split(","), *INVISIBLE.sub("", text).split(",")):
                     remember_secret(key.strip())
         for proxy in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
             _remember_user_info(values[proxy])
@@ -9306,8 +9339,9 @@ def event_data(text: str) -> Iterator[Any]:
 
     Blank lines between events may be missing, and one value may be spread over several lines.
     """
+    check_json_cost(text)
     waiting: List[str] = []
-    for line in [*_LINE_END.split(text), ""]:
+    for line in _event_lines(text):
         if line.startswith("data:"):
             waiting.append(line[5:].strip())
         elif not line or line.startswith("event:"):
@@ -9315,6 +9349,16 @@ def event_data(text: str) -> Iterator[Any]:
             if "[DONE]" in waiting:
                 return
             waiting = []
+
+
+def _event_lines(text: str) -> Iterator[str]:
+    """The lines of `text`, and an empty one; one by one, as 8 MB of line ends would be a list of 64 MB."""
+    start = 0
+    for found in _LINE_END.finditer(text):
+        yield text[start:found.start()]
+        start = found.end()
+    yield text[start:]
+    yield ""
 
 
 def _event_values(lines: List[str]) -> Iterator[Any]:
@@ -12632,7 +12676,11 @@ def _exchange(caller: Caller, provider: Provider, operation: Operation, query: A
 
 
 def _read_reply(provider: Provider, operation: Operation, response: Response, endpoint: Endpoint) -> Any:
-    """What one response says; WebError for a status that is no success and for what cannot be read."""
+    """What one response says; WebError for a status that is no success and for what cannot be read.
+
+    Keys that it echoes are taken out first: what is read is cut, cached and shown.
+    """
+    response = response._replace(body=redact_body(response.body))
     if not 200 <= response.status < 300:
         raise provider_error(provider, response)
     if response.truncated or response.incomplete:
@@ -13416,13 +13464,20 @@ PAGE_HEADERS = {"Accept": "text/html,application/xhtml+xml,text/markdown;q=0.9,t
 # Extraction is pure computation: more threads at it than this only take the interpreter's lock from each other, and
 # from the thread that answers pings.
 EXTRACTIONS_AT_ONCE = 2
+EXTRACTION_GRACE_SECONDS = 1.0
 _EXTRACTION_TURNS = threading.Semaphore(EXTRACTIONS_AT_ONCE)
 
 
 def _extract_in_turn(response: Response, deadline: Deadline) -> Page:
-    """`extract` of the response's body, when it is this thread's turn; DeadlineExpired when that does not come in time."""
-    while not _EXTRACTION_TURNS.acquire(timeout=min(deadline.remaining(), POLL_SECONDS)):
-        pass
+    """`extract` of the response's body, when it is this thread's turn; DeadlineExpired when that does not come in time.
+
+    What came of a page until its time ran out is still worth reading: hence the grace.
+    """
+    end = time.monotonic() + max(deadline.left(), EXTRACTION_GRACE_SECONDS)
+    while not _EXTRACTION_TURNS.acquire(timeout=POLL_SECONDS):
+        deadline.check_cancelled()
+        if time.monotonic() > end:
+            raise DeadlineExpired
     try:
         return extract(response.body, response.headers.get("content-type", ""), response.url)
     finally:

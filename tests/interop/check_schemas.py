@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds every kind of answer of the real server against the published JSON Schema of each protocol revision.
 
-    python3 tests/interop/check_schemas.py FOLDER        (or set MCP_SCHEMAS to the folder)
+    python3 tests/interop/check_schemas.py FOLDER        (or set MCP_SCHEMAS; else ../shared/specs/mcp)
 
 FOLDER holds <revision>.json or <revision>/schema.json, as in `schema/` of the repository
 modelcontextprotocol/modelcontextprotocol. Needs jsonschema from PyPI. Providers are fakes on loopback.
@@ -217,7 +217,8 @@ def main() -> int:
     except ImportError:
         print("SKIP jsonschema is not installed (pip install jsonschema)")
         return 3
-    schemas = read_schemas(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("MCP_SCHEMAS", ""))
+    shared = Path(__file__).resolve().parents[3] / "shared" / "specs" / "mcp"
+    schemas = read_schemas(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("MCP_SCHEMAS", str(shared)))
     checks = Checks()
     long_page = PAGE.replace("<p>", "<p>" + "Many words stand in this paragraph. </p><p>" * 200)
     answers: Dict[str, Any] = {"/page": PAGE, "/other": PAGE, "/long": long_page}
