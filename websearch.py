@@ -12889,6 +12889,76 @@ def run_lane(lane: Lane, caller: Caller, providers: Sequence[Provider], query: S
             return
 
 
+def _attempt_seconds(settings: Settings, kind: str) -> Optional[float]:
+    """What bounds one attempt: answers have their lane's share unless the user set WEBSEARCH_TIMEOUT himself."""
+    if kind == "answer" and not settings.is_set("WEBSEARCH_TIMEOUT"):
+        return None
+    return float(settings["WEBSEARCH_TIMEOUT"])
+
+
+class TwoLanes:
+    """One search in `auto`: answer providers in this thread, source providers in another, side by side.
+
+    `answer` and `source` are the lanes, to be read after `run`. A third party that the user did not choose is asked only
+    when no answer came, and with `extra` 0 nobody is before that.
+    """
+
+    def __init__(self, caller: Caller, chain: Sequence[Provider], query: SearchQuery, deadline: Deadline,
+                 extra: int) -> None:
+        self.answer, self.source = Lane(), Lane()
+        self._caller, self._query, self._deadline = caller, query, deadline
+        self._answers = [provider for provider in chain if provider.kind == "answer"]
+        self._sources = [provider for provider in chain if provider.kind == "sources"]
+        self._budget = deadline.child(deadline.left() - ASSEMBLY_SECONDS)
+        self._source_deadline = self._budget.child(self._budget.left(), own_cancellation=True)
+        self._early = {provider.id for provider in self._sources
+                       if extra > 0 and availability(provider, caller.settings).chosen}
+        self._decided = threading.Event()  # the answer lane is over: `_wanted` tells whether sources are needed
+        self._wanted = False
+
+    def run(self) -> None:
+        """Fill both lanes; WebError WEB_ABORTED when the call was cancelled."""
+        with self._deadline.watch(self._source_deadline.cancel):
+            if self._answers:
+                threading.Thread(target=self._run_sources, daemon=True).start()
+                self._run_answers()
+            if self.answer.reply is not None:
+                if self._early:
+                    self._budget.wait(self.source.settled, ENRICHMENT_WAIT_SECONDS)
+                self._decided.set()
+            else:
+                self._wanted = True
+                self._decided.set()
+                if not self._answers:
+                    self._run_sources()
+                self._budget.wait(self.source.done)
+            self._source_deadline.cancel()
+        self._deadline.check_cancelled()
+
+    def _run_answers(self) -> None:
+        left = self._budget.left()
+        share = left if self._early else left * (1 - ANSWER_RESERVE_SHARE)
+        run_lane(self.answer, self._caller, self._answers, self._query, self._budget.child(share),
+                 _attempt_seconds(self._caller.settings, "answer"))
+
+    def _run_sources(self) -> None:
+        try:
+            run_lane(self.source, self._caller, self._sources, self._query, self._source_deadline,
+                     self._caller.settings["WEBSEARCH_TIMEOUT"], self._may_ask)
+        except WebError:  # cancelled: whoever cancelled does not read this lane
+            pass
+        finally:
+            self.source.done.set()
+            self.source.settled.set()
+
+    def _may_ask(self, provider: Provider) -> bool:
+        """Whether `provider` is wanted; waits until that is decided for one that is not asked early."""
+        if provider.id not in self._early and not self._decided.is_set():
+            self.source.settled.set()
+            self._budget.wait(self._decided)
+        return self._wanted or (provider.id in self._early and not self._decided.is_set())
+
+
 class PageReply(NamedTuple):
     """A fetched page as it is kept in the page cache, with how it was got."""
 
@@ -13009,63 +13079,15 @@ class WebSearch:
 
     def _search_auto(self, snapshot: Snapshot, query: SearchQuery, deadline: Deadline, extra: int,
                      limit_given: bool) -> Dict[str, Any]:
-        """The two lanes side by side: answers in order, sources in order; see the contract's search chain."""
-        settings = snapshot.settings
-        chain = provider_chain(settings)
-        answers = [provider for provider in chain if provider.kind == "answer"]
-        if snapshot.host_error is not None and not answers:
+        """The result of the whole chain; see the contract's search chain."""
+        chain = provider_chain(snapshot.settings)
+        if snapshot.host_error is not None and not any(provider.kind == "answer" for provider in chain):
             raise snapshot.host_error
-        sources = [provider for provider in chain if provider.kind == "sources"]
         if not chain:
             raise WebError(WEB_PROVIDER_UNAVAILABLE, "no search provider is configured or switched on")
-        caller = self._caller(snapshot, respects_rests=True)
-        budget = deadline.child(deadline.left() - ASSEMBLY_SECONDS)
-        answer_lane, source_lane = Lane(), Lane()
-        wanted = threading.Event()  # set when the answer lane has failed: now every source provider may be asked
-        answered = threading.Event()
-        chosen = {provider.id for provider in sources if availability(provider, settings).chosen}
-
-        def may_ask(provider: Provider) -> bool:
-            """A third party that the user did not choose is asked only when no answer came."""
-            if wanted.is_set() or (extra > 0 and provider.id in chosen and not answered.is_set()):
-                return not answered.is_set()
-            source_lane.settled.set()
-            while not wanted.is_set() and not answered.is_set():
-                if budget.left() <= 0 or budget.is_cancelled:
-                    return False
-                wanted.wait(POLL_SECONDS / 2)
-            return wanted.is_set()
-
-        lane_deadline = budget.child(budget.left(), own_cancellation=True)
-
-        def run_sources() -> None:
-            try:
-                run_lane(source_lane, caller, sources, query, lane_deadline, settings["WEBSEARCH_TIMEOUT"], may_ask)
-            except WebError:  # cancelled: whoever cancelled does not read this lane
-                pass
-            finally:
-                source_lane.done.set()
-                source_lane.settled.set()
-
-        starts_now = extra > 0 and bool(chosen)
-        with deadline.watch(lane_deadline.cancel):
-            if answers:
-                threading.Thread(target=run_sources, daemon=True).start()
-                share = budget.left() if starts_now else budget.left() * (1 - ANSWER_RESERVE_SHARE)
-                run_lane(answer_lane, caller, answers, query, budget.child(share), _attempt_seconds(settings, "answer"))
-            if answer_lane.reply is not None and starts_now:
-                budget.wait(source_lane.settled, ENRICHMENT_WAIT_SECONDS)
-                answered.set()
-            elif answer_lane.reply is not None:
-                answered.set()
-            else:
-                wanted.set()
-                if not answers:
-                    run_sources()
-                budget.wait(source_lane.done)
-            lane_deadline.cancel()
-        deadline.check_cancelled()
-        return self._conclude(snapshot, query, deadline, answer_lane, source_lane, extra, limit_given)
+        lanes = TwoLanes(self._caller(snapshot, respects_rests=True), chain, query, deadline, extra)
+        lanes.run()
+        return self._conclude(snapshot, query, deadline, lanes.answer, lanes.source, extra, limit_given)
 
     def _conclude(self, snapshot: Snapshot, query: SearchQuery, deadline: Deadline, answer_lane: Lane, source_lane: Lane,
                   extra: int, limit_given: bool) -> Dict[str, Any]:
@@ -13227,13 +13249,6 @@ def _with_host(snapshot: Snapshot) -> Snapshot:
     return snapshot._replace(settings=snapshot.settings.following(provider.id, values, origin), host=host)
 
 
-def _attempt_seconds(settings: Settings, kind: str) -> Optional[float]:
-    """What bounds one attempt: answers have their lane's share unless the user set WEBSEARCH_TIMEOUT himself."""
-    if kind == "answer" and not settings.is_set("WEBSEARCH_TIMEOUT"):
-        return None
-    return float(settings["WEBSEARCH_TIMEOUT"])
-
-
 def _nothing_found(attempts: Sequence[Attempt]) -> WebError:
     """The error of a search without a source: nothing is there, or nobody could be asked."""
     failed = [attempt for attempt in attempts if attempt.outcome in ("error", "skipped")]
@@ -13390,7 +13405,8 @@ class PageReader:
             if token and parse_url(request.url).host == "api.github.com":
                 request = request._replace(headers={**request.headers, "Authorization": f"Bearer {token}"})
                 policy = PAGE_POLICY._replace(max_redirects=0)
-            return self._caller.transport.send(request, policy, deadline)
+            response = self._caller.transport.send(request, policy, deadline)
+            return response._replace(body=redact_body(response.body))
 
         return specialist.read(self._url, get, self._caller.settings["OPEN_API_URL"])
 
