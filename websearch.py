@@ -637,7 +637,7 @@ class BadValue(Exception):
 
 def _read_secret(text: str) -> str:
     """Keys of a comma list, each trimmed of blanks and invisible characters, joined by commas."""
-    keys = [str(INVISIBLE.sub("", key)).strip() for key in text.split(",")]
+    keys = [_unquoted(str(INVISIBLE.sub("", key)).strip()) for key in text.split(",")]
     for key in keys:
         if "\n" in key or "\r" in key:
             raise BadValue("has a line break inside; it was not used")
@@ -686,9 +686,15 @@ def _read_list(text: str) -> Tuple[str, ...]:
     return tuple(dict.fromkeys(item for item in items if item))
 
 
+def _unquoted(text: str) -> str:
+    """`text` without the quotes around it that some env files keep."""
+    is_quoted = len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1].strip() if is_quoted else text
+
+
 def read_value(variable: Variable, text: str) -> Any:
     """The value that `text` means for `variable`; BadValue says what is wrong with it."""
-    text = text.strip()
+    text = _unquoted(text.strip())
     if variable.kind == "secret":
         return _read_secret(text)
     if variable.kind == "url":
@@ -746,10 +752,7 @@ def parse_settings(text: str) -> Tuple[Dict[str, str], List[str]]:
         if not equals or not _VARIABLE_NAME.match(name):
             warnings.append(f"line {number} is not NAME=value; it was passed over")
             continue
-        value = value.strip()
-        if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
-            value = value[1:-1]
-        pairs[name] = value
+        pairs[name] = _unquoted(value.strip())
     return pairs, warnings
 
 
@@ -813,7 +816,7 @@ class Settings:
             if variable.kind == "secret":
                 text = text.replace("\r", ",").replace("\n", ",")
                 for key in (*text.split(","), *INVISIBLE.sub("", text).split(",")):
-                    remember_secret(key.strip())
+                    remember_secret(_unquoted(key.strip()))
         for proxy in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
             _remember_user_info(values[proxy])
         return cls(values, origins, problems, environ, file)
@@ -5557,6 +5560,34 @@ def _type_of_markup(head: str, declared: str) -> str:
     return declared or ("application/xml" if head.lstrip().startswith("<?xml") else "")
 
 
+_XML_SKIPPED = (("<!--", "-->"), ("<?", "?>"))
+_XML_STRAY = Pattern(r"<+(?=[^A-Za-z_:!?/\u0080-\uffff]|\Z)[^<]*")
+
+
+def _index_after(markup: str, closer: str, position: int) -> int:
+    """Index after the next `closer`; the end of the markup without one."""
+    found = markup.find(closer, position)
+    return found + len(closer) if found >= 0 else len(markup)
+
+
+def _xml_special(markup: str, position: int) -> Tuple[str, int]:
+    """Text and end of what begins with `<` and is no tag: CDATA has text, an unclosed piece takes all the rest."""
+    if markup.startswith("<![CDATA[", position):
+        end = _index_after(markup, "]]>", position)
+        return markup[position + 9:end].removesuffix("]]>"), end
+    for opener, closer in _XML_SKIPPED:
+        if markup.startswith(opener, position):
+            return "", _index_after(markup, closer, position + len(opener))
+    stray = _XML_STRAY.match(markup, position)
+    if stray:
+        return unescape_html(stray.group()), stray.end()
+    if not markup.startswith("<!", position):
+        return "<", position + 1
+    end = _index_after(markup, ">", position)
+    subset = markup.find("[", position, end)
+    return "", _index_after(markup, "]>", subset) if subset >= 0 else end
+
+
 def _first_tag(head: str, *, skip_doctype: bool = False) -> str:
     """The lower-case name of the first tag, "!doctype" for that of HTML, when only comments and the like precede it."""
     position, size = 0, len(head)
@@ -5577,12 +5608,13 @@ def _type_of_url(url: str) -> str:
     return _URL_TYPES.get(path.rsplit("/", 1)[-1].rsplit(".", 1)[-1].lower(), "text/plain")
 
 
-# -- The entry --
+# -- Text, and what cannot be shown --
 
 _KIND_NAMES = {"application/pdf": "PDF document", "application/gzip": "gzip archive", "application/zip": "zip archive",
                "application/octet-stream": "binary file", "application/wasm": "WebAssembly binary",
                "application/x-elf": "binary program"}
 _KIND_FAMILIES = {"image": "image", "audio": "audio file", "video": "video file", "font": "font file"}
+_ATX_HEADING = Pattern(r"^ {0,3}(#{1,6}[ \t]+[^\n]*)", re.M)
 _COUNTED_INVISIBLE = Pattern("[\U000e0000-\U000e007f\u202a-\u202e\u2066-\u2069\u200b\u2060-\u2064\ufeff\u180e\u061c]")
 
 
@@ -5597,36 +5629,6 @@ class Body(NamedTuple):
     def text(self, *, is_html: bool = False) -> str:
         """The bytes decoded."""
         return decode_text(self.data, self.content_type, is_html=is_html)
-
-
-def extract(body: bytes, content_type: str, url: str) -> Page:
-    """`body` as a Page of Markdown or plain text: pure, no network, and never an exception, whatever the bytes.
-
-    `content_type` is the header as received ("" when there was none), `url` the final address, for links and extensions.
-    What cannot be shown as text has `readable` False and one line in `text` that names its kind, type and size.
-    """
-    content_type = content_type or ""
-    found = Body(body, content_type, sniff_content_type(body, content_type, url), url)
-    try:
-        page = _reader_of(found.kind)(found)
-    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
-        log("error", f"the extractor failed on {found.kind} with {type(error).__name__}")
-        page = _not_shown(found, "it could not be read")
-    kind = "application/xml" if found.kind == SITEMAP_TYPE else found.kind
-    return page._replace(content_type=kind)
-
-
-def _reader_of(kind: str) -> Callable[[Body], Page]:
-    """The function that reads bodies of this media type."""
-    if kind in _HTML_TYPES:
-        return _read_html
-    if kind in _FEED_TYPES or kind == SITEMAP_TYPE or kind in _XML_TYPES or kind.endswith("+xml"):
-        return _read_xml
-    if kind == "application/pdf":
-        return _read_pdf
-    if kind.endswith(("/json", "+json", "/x-json")):
-        return _read_json
-    return _read_plain if _is_textual(kind) else _read_unknown
 
 
 def _read_html(body: Body) -> Page:
@@ -5677,88 +5679,6 @@ def _invisible_notes(text: str) -> Tuple[str, ...]:
     return (f"{count:,} invisible characters (zero-width, bidi or tag characters) were removed.",)
 
 
-# -- JSON --
-
-JSON_LINE_CHARS = 200  # JSON with longer lines is re-indented; shorter lines are readable as they came
-JSON_INLINE_CHARS = 80  # arrays and objects that fit stay on one line
-MAX_JSON_INDENT_CHARS = 1_000_000  # larger ones come as they are: indenting costs time and room
-MAX_JSON_INDENT_LEVELS = 20  # deeper levels are not indented further: a nest of brackets would grow quadratically
-_JSON_TOKEN = Pattern(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
-_JSON_FEED = Pattern(r'"version"\s*:\s*"https:(?:\\?/){2}jsonfeed\.org(?:\\?/)version')
-
-
-def _read_json(body: Body) -> Page:
-    """JSON word for word: only the blanks between tokens change, and only where lines are too long to read or to page."""
-    text = body.text()
-    if _JSON_FEED.search(text[:SNIFF_BYTES]):
-        page = _read_json_feed(text, body.url)
-        if page.text:
-            return page
-    shown = clean_text(text)
-    if JSON_LINE_CHARS < len(shown) <= MAX_JSON_INDENT_CHARS and _longest_line(shown) > JSON_LINE_CHARS:
-        shown = _indent_json(shown)
-    return Page(text=shown, notes=_invisible_notes(text))
-
-
-def _longest_line(text: str) -> int:
-    """Length of the longest line."""
-    return max(map(len, text.split("\n")))
-
-
-def _indent_json(text: str) -> str:
-    """`text` with its tokens on lines of their own; unchanged when it does not parse.
-
-    Works on tokens, not on values: keys that occur twice, 1.10 and 64-bit numbers come out as they went in.
-    """
-    try:
-        parse_json(text)
-    except ValueError:
-        return text
-    tokens = _JSON_TOKEN.findall(text)
-    inline = _inline_containers(tokens)
-    lines: List[str] = []
-    line, depth, inline_until = "", 0, -1
-    for index, token in enumerate(tokens):
-        if index <= inline_until:
-            line += token + (" " if token in ",:" and index < inline_until else "")
-            continue
-        if token in "}]":
-            depth -= 1
-            lines.append(line)
-            line = _json_indent(depth)
-        line += token + (" " if token == ":" else "")
-        if token in "{[":
-            inline_until = inline.get(index, -1)
-            if inline_until > index:
-                continue
-            depth += 1
-        if token in "{[,":
-            lines.append(line)
-            line = _json_indent(depth)
-    return "\n".join([*lines, line])
-
-
-def _json_indent(depth: int) -> str:
-    """The blanks before a line of JSON at `depth`."""
-    return "  " * min(depth, MAX_JSON_INDENT_LEVELS)
-
-
-def _inline_containers(tokens: Sequence[str]) -> Dict[int, int]:
-    """Index of the opening token to that of the closing one, for containers short enough for one line."""
-    found: Dict[int, int] = {}
-    opened: List[Tuple[int, int]] = []
-    size = 0
-    for index, token in enumerate(tokens):
-        size += len(token) + 1
-        if token in "{[":
-            opened.append((index, size))
-        elif token in "}]" and opened:
-            start, size_before = opened.pop()
-            if size - size_before <= JSON_INLINE_CHARS:
-                found[start] = index
-    return found
-
-
 # -- XML: feeds, sitemaps, SVG, the rest --
 # A small reader of our own: one pass, no entities of the document's own (so no entity bombs), no external anything,
 # nesting counted but never recursed into. Broken XML gives what could be read.
@@ -5770,9 +5690,7 @@ MAX_XML_INDENT_LEVELS = 8
 # A well-formed tag: `<` may not stand in attribute values, so a match never looks further than the next tag.
 _XML_TAG = Pattern(r"""<(/?)([A-Za-z_:\u0080-\uffff][^\s/<>]*)([^<>"']*(?:"[^"<]*"[^<>"']*|'[^'<]*'[^<>"']*)*)>""")
 _XML_BROKEN_TAG = Pattern(r"<(/?)([A-Za-z_:\u0080-\uffff][^\s/<>]*)([^<>]*)>?")
-_XML_STRAY = Pattern(r"<+(?=[^A-Za-z_:!?/\u0080-\uffff]|\Z)[^<]*")
 _XML_ATTRIBUTE = Pattern(r"""(?<![^\s"'/])([^\s=<>"'/]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
-_XML_SKIPPED = (("<!--", "-->"), ("<?", "?>"))
 _SIMPLE_TAG = Pattern(r"<[A-Za-z/!]")
 
 
@@ -5818,28 +5736,6 @@ def xml_events(markup: str) -> Iterator[XmlEvent]:
         position = found.end()
 
 
-def _xml_special(markup: str, position: int) -> Tuple[str, int]:
-    """Text and end of what begins with `<` and is no tag: CDATA has text, an unclosed piece takes all the rest."""
-    if markup.startswith("<![CDATA[", position):
-        end = _index_after(markup, "]]>", position)
-        return markup[position + 9:end].removesuffix("]]>"), end
-    for opener, closer in _XML_SKIPPED:
-        if markup.startswith(opener, position):
-            return "", _index_after(markup, closer, position + len(opener))
-    stray = _XML_STRAY.match(markup, position)
-    if stray:
-        return unescape_html(stray.group()), stray.end()
-    if not markup.startswith("<!", position):
-        return "<", position + 1
-    end = _index_after(markup, ">", position)
-    subset = markup.find("[", position, end)
-    return "", _index_after(markup, "]>", subset) if subset >= 0 else end
-
-
-def _index_after(markup: str, closer: str, position: int) -> int:
-    """Index after the next `closer`; the end of the markup without one."""
-    found = markup.find(closer, position)
-    return found + len(closer) if found >= 0 else len(markup)
 
 
 def xml_attributes(raw: str) -> Dict[str, str]:
@@ -6095,6 +5991,88 @@ def _attribute_words(raw: str) -> str:
         return ""
     words = [f"{name}={value}" for name, value in xml_attributes(raw).items()]
     return f" ({', '.join(words)})" if words else ""
+
+
+# -- JSON --
+
+JSON_LINE_CHARS = 200  # JSON with longer lines is re-indented; shorter lines are readable as they came
+JSON_INLINE_CHARS = 80  # arrays and objects that fit stay on one line
+MAX_JSON_INDENT_CHARS = 1_000_000  # larger ones come as they are: indenting costs time and room
+MAX_JSON_INDENT_LEVELS = 20  # deeper levels are not indented further: a nest of brackets would grow quadratically
+_JSON_TOKEN = Pattern(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+_JSON_FEED = Pattern(r'"version"\s*:\s*"https:(?:\\?/){2}jsonfeed\.org(?:\\?/)version')
+
+
+def _read_json(body: Body) -> Page:
+    """JSON word for word: only the blanks between tokens change, and only where lines are too long to read or to page."""
+    text = body.text()
+    if _JSON_FEED.search(text[:SNIFF_BYTES]):
+        page = _read_json_feed(text, body.url)
+        if page.text:
+            return page
+    shown = clean_text(text)
+    if JSON_LINE_CHARS < len(shown) <= MAX_JSON_INDENT_CHARS and _longest_line(shown) > JSON_LINE_CHARS:
+        shown = _indent_json(shown)
+    return Page(text=shown, notes=_invisible_notes(text))
+
+
+def _longest_line(text: str) -> int:
+    """Length of the longest line."""
+    return max(map(len, text.split("\n")))
+
+
+def _indent_json(text: str) -> str:
+    """`text` with its tokens on lines of their own; unchanged when it does not parse.
+
+    Works on tokens, not on values: keys that occur twice, 1.10 and 64-bit numbers come out as they went in.
+    """
+    try:
+        parse_json(text)
+    except ValueError:
+        return text
+    tokens = _JSON_TOKEN.findall(text)
+    inline = _inline_containers(tokens)
+    lines: List[str] = []
+    line, depth, inline_until = "", 0, -1
+    for index, token in enumerate(tokens):
+        if index <= inline_until:
+            line += token + (" " if token in ",:" and index < inline_until else "")
+            continue
+        if token in "}]":
+            depth -= 1
+            lines.append(line)
+            line = _json_indent(depth)
+        line += token + (" " if token == ":" else "")
+        if token in "{[":
+            inline_until = inline.get(index, -1)
+            if inline_until > index:
+                continue
+            depth += 1
+        if token in "{[,":
+            lines.append(line)
+            line = _json_indent(depth)
+    return "\n".join([*lines, line])
+
+
+def _json_indent(depth: int) -> str:
+    """The blanks before a line of JSON at `depth`."""
+    return "  " * min(depth, MAX_JSON_INDENT_LEVELS)
+
+
+def _inline_containers(tokens: Sequence[str]) -> Dict[int, int]:
+    """Index of the opening token to that of the closing one, for containers short enough for one line."""
+    found: Dict[int, int] = {}
+    opened: List[Tuple[int, int]] = []
+    size = 0
+    for index, token in enumerate(tokens):
+        size += len(token) + 1
+        if token in "{[":
+            opened.append((index, size))
+        elif token in "}]" and opened:
+            start, size_before = opened.pop()
+            if size - size_before <= JSON_INLINE_CHARS:
+                found[start] = index
+    return found
 
 
 # -- PDF: the text of ordinary files --
@@ -6894,6 +6872,39 @@ def _times(left: Matrix, right: Matrix) -> Matrix:
     return a * g + b * i, a * h + b * j, c * g + d * i, c * h + d * j, e * g + f * i + k, e * h + f * j + m
 
 
+# -- The entry --
+
+
+def _reader_of(kind: str) -> Callable[[Body], Page]:
+    """The function that reads bodies of this media type."""
+    if kind in _HTML_TYPES:
+        return _read_html
+    if kind in _FEED_TYPES or kind == SITEMAP_TYPE or kind in _XML_TYPES or kind.endswith("+xml"):
+        return _read_xml
+    if kind == "application/pdf":
+        return _read_pdf
+    if kind.endswith(("/json", "+json", "/x-json")):
+        return _read_json
+    return _read_plain if _is_textual(kind) else _read_unknown
+
+
+def extract(body: bytes, content_type: str, url: str) -> Page:
+    """`body` as a Page of Markdown or plain text: pure, no network, and never an exception, whatever the bytes.
+
+    `content_type` is the header as received ("" when there was none), `url` the final address, for links and extensions.
+    What cannot be shown as text has `readable` False and one line in `text` that names its kind, type and size.
+    """
+    content_type = content_type or ""
+    found = Body(body, content_type, sniff_content_type(body, content_type, url), url)
+    try:
+        page = _reader_of(found.kind)(found)
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+        log("error", f"the extractor failed on {found.kind} with {type(error).__name__}")
+        page = _not_shown(found, "it could not be read")
+    kind = "application/xml" if found.kind == SITEMAP_TYPE else found.kind
+    return page._replace(content_type=kind)
+
+
 # -- Pages in windows --
 # Offsets are code points of the page's text. What a window adds to the text is marked so that it can be taken out again:
 # the line `[TRUNCATED …]` or `[… left out …]`, and around a window that starts or ends inside a fenced code block a
@@ -6904,7 +6915,6 @@ def _times(left: Matrix, right: Matrix) -> Matrix:
 HEAD_SHARE = 0.75  # of a cut page: what a page is about stands at its start, results and references at its end
 MAX_FENCE_CHARS = 60  # a fence line longer than this is not repeated in a window: it would eat the window
 OUTLINE_HEADING_CHARS = 120
-_ATX_HEADING = Pattern(r"^ {0,3}(#{1,6}[ \t]+[^\n]*)", re.M)
 _FENCE_LINE = Pattern(r"^([ \t>]*)(`{3,}|~{3,})([^\n]*)$", re.M)
 
 
@@ -11125,11 +11135,6 @@ class Specialist(NamedTuple):
         return page._replace(url=page.url or url.text, source_type=kind)
 
 
-def specialist_for(url: Url) -> Optional[Specialist]:
-    """Who reads the page at `url` better than its HTML; None for most."""
-    return next((specialist for specialist in SPECIALISTS if specialist.matches(url)), None)
-
-
 # -- Markdown that people wrote --
 
 
@@ -11534,6 +11539,11 @@ SPECIALISTS: Tuple[Specialist, ...] = (
     Specialist("arxiv", _match_arxiv, _load_arxiv),
     Specialist("wikipedia", _match_article, _load_article),
 )
+
+
+def specialist_for(url: Url) -> Optional[Specialist]:
+    """Who reads the page at `url` better than its HTML; None for most."""
+    return next((specialist for specialist in SPECIALISTS if specialist.matches(url)), None)
 
 
 # -- Markdown twins --
@@ -13655,16 +13665,6 @@ def output_schema(tool: Tool) -> Dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(tool.always)}
 
 
-def tool_declarations() -> List[Dict[str, Any]]:
-    """What tools/list prints, always in the same order."""
-    return [{
-        "name": tool.name, "title": tool.title, "description": tool.description,
-        "inputSchema": input_schema(tool), "outputSchema": output_schema(tool),
-        "annotations": {"title": tool.title, "readOnlyHint": True, "destructiveHint": False, "idempotentHint": True,
-                        "openWorldHint": tool.open_world},
-    } for tool in TOOLS.values()]
-
-
 # -- arguments --
 
 
@@ -14062,6 +14062,16 @@ TOOLS: Dict[str, Tool] = {tool.name: tool for tool in (
         ("notes",),
         _run_map),
 )}
+
+
+def tool_declarations() -> List[Dict[str, Any]]:
+    """What tools/list prints, always in the same order."""
+    return [{
+        "name": tool.name, "title": tool.title, "description": tool.description,
+        "inputSchema": input_schema(tool), "outputSchema": output_schema(tool),
+        "annotations": {"title": tool.title, "readOnlyHint": True, "destructiveHint": False, "idempotentHint": True,
+                        "openWorldHint": tool.open_world},
+    } for tool in TOOLS.values()]
 
 
 def error_object(error: WebError, max_bytes: int = RESPONSE_BYTES) -> Dict[str, Any]:

@@ -314,7 +314,6 @@ class Memory(HostileCase):
                     self.mock.answer(path, *steps)
                     started = time.monotonic()
                     page = server.call_tool("web_fetch", {"url": self.mock.url(path)})["structuredContent"]
-                    print(path, time.monotonic() - started)
                     self.assertLess(time.monotonic() - started, 10)
                     self.assertTrue(page["truncated"])
                     self.assertIn("larger than the limit", " ".join(page["notes"]))
