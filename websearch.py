@@ -63,13 +63,17 @@ else:
     # The records of this module are named tuples. typing.NamedTuple compiles a constructor for each class, which took
     # half of the time of importing this module; this one only keeps the names of the fields.
 
+    _FIELD_GETTERS = []  # the property of the first field of any record, of the second, …
+
     class _RecordType(type):
         """Makes a named tuple class of a class body with annotated fields and their defaults."""
 
         def __new__(mcs, name, bases, namespace):
             fields = tuple(namespace.get("__annotations__", ()))
             defaults = {field: namespace[field] for field in fields if field in namespace}
-            getters = {field: property(_itemgetter(position)) for position, field in enumerate(fields)}
+            while len(_FIELD_GETTERS) < len(fields):
+                _FIELD_GETTERS.append(property(_itemgetter(len(_FIELD_GETTERS))))
+            getters = dict(zip(fields, _FIELD_GETTERS))
             return type.__new__(mcs, name, bases, {
                 **namespace, **getters, "__slots__": (), "_fields": fields, "_field_defaults": defaults})
 

@@ -22,7 +22,12 @@ import sys
 import threading
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Iterator, List, NoReturn, Optional, Set
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing would take a tenth of the start
+    from typing import Any, Callable, Deque, Dict, Iterator, List, NoReturn, Optional, Set
+
+    JsonObject = Dict[str, Any]
 
 gc.disable()  # the import makes no garbage; looking for some takes a tenth of the start
 import websearch  # noqa: E402
@@ -57,8 +62,6 @@ SERVER_INFO = {"name": websearch.SERVER_NAME, "title": websearch.SERVER_TITLE, "
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 UNSUPPORTED_VERSION = -32022
-
-JsonObject = Dict[str, Any]
 
 
 class RpcError(Exception):

@@ -625,5 +625,56 @@ class ThirdParties(HostileCase):
             self.assert_serves_and_is_silent(server, len(calls) + 1)
 
 
+class HostileFrames(HostileCase):
+    """Cases of the frame as they were met; test_mcp.py has many more."""
+
+    def test_b04_bad_bytes_cost_one_reply_each_under_any_locale(self) -> None:
+        locale = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii:strict"}
+        with McpProcess(loopback_settings(locale)) as server:
+            messages = server.run(case("B04_session.bin"), 2)
+            self.assertNotIn(b"\r", server.stdout)
+        results = [message["id"] for message in messages if "result" in message]
+        errors = [(message["id"], message["error"]["code"]) for message in messages if "error" in message]
+        self.assertEqual((results, errors), (["init", "\u00fc-\U0001f600-\u4e2d", 9], [(None, -32700), (None, -32700), (None, -32600)]))
+
+    def test_b05_the_end_of_input_ends_it_whatever_still_runs(self) -> None:
+        with RawLoopback(Hold()) as origin:
+            sessions = {b"": 0, case("B05_list_only.jsonl"): 2,
+                        case("B05_session.jsonl").replace(b"{BASE}", origin.url().encode()): 2}
+            for session, replies in sessions.items():
+                with self.subTest(session[:20]), McpProcess(loopback_settings()) as server:
+                    self.assertEqual(len(server.run(session, 5)), replies)
+                    self.assertNotIn(b"Fatal Python error", server.stderr)
+
+    def test_b06_a_cancelled_call_is_never_answered_and_the_page_can_be_fetched_again(self) -> None:
+        lines = case("B06_session.jsonl").splitlines(True)
+        with RawLoopback() as origin, McpProcess(loopback_settings()) as server:
+            origin.answer("/slow", Hold())
+            origin.answer("/slow", Pause(0.3), sized(PAGE))
+            for line in lines[:3]:
+                server.send_bytes(line.replace(b"{BASE}", origin.url().encode()))
+            origin.wait_for_requests(1)
+            server.send_bytes(b"".join(lines[3:]))
+            for ping in (6, 7):
+                self.assertEqual(server.reply_to(ping, 1)["result"], {})
+            again = server.reply_to(server.send_call("web_fetch", {"url": origin.url("/slow")}, 8))
+            self.assertIn("the beginning", again["result"]["structuredContent"]["text"])
+            self.assertNotIn(5, [message.get("id") for message in server.messages()])
+            self.assert_serves_and_is_silent(server)
+
+    def test_b57_bad_references_and_control_bytes_reach_nobody(self) -> None:
+        with RawLoopback(case("B57_page.http")) as origin, McpProcess(loopback_settings()) as server:
+            server.initialize()
+            page = server.call_tool("web_fetch", {"url": origin.url("/")})["structuredContent"]
+            for character in (*map(chr, range(0xd800, 0xe000)), "\x00", "\x1b", "\x7f"):
+                self.assertNotIn(character, json.dumps(page, ensure_ascii=False))
+            for words in ("real \U0001f680", "euro \u20ac", "copy \u00a9 2026", "notin \u00acit;", "red"):
+                self.assertIn(words, page["text"])
+            self.assertRegex(page["text"], "high \ufffd? ?low \ufffd? ?pair (?:\ufffd\ufffd)? ?real")
+            self.assertRegex(page["text"], r"amp (?:\\?&lt;|&amp;lt;)")
+            self.assertEqual(page["title"], "Refs & <b>")
+            self.assert_serves_and_is_silent(server)
+
+
 if __name__ == "__main__":
     unittest.main()

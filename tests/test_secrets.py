@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import websearch
 from tests.support import ROOT, Loopback, McpProcess, RecordedRequest, Reply, bare_environment, fixture_json, loopback_settings
-from tests.test_hostile import ANSWERS, PROVIDER_ROWS, HostileCase, RoutedByProvider, case, error_of, provider_settings
+from tests.test_hostile import PROVIDER_ROWS, HostileCase, RoutedByProvider, case, error_of, provider_settings
 
 KEY = "zQ7kX+2vM/9tR=bN4wY8"
 PASSWORD = "pW3:jH6@uL0dS5"
@@ -52,7 +52,7 @@ def texts_below(value: Any, seen: Set[int]) -> Iterator[str]:
             elif isinstance(item, (list, tuple, set, frozenset)):
                 waiting += item
             else:
-                waiting += [getattr(item, name, None) for name in getattr(type(item), "__slots__", ())]
+                waiting += [getattr(item, name, None) for kind in type(item).__mro__ for name in getattr(kind, "__slots__", ())]
                 waiting += getattr(item, "__dict__", {}).values()
 
 
@@ -212,6 +212,5 @@ class CommandsAndFiles(unittest.TestCase):
         self.assertEqual(parts_found(written, KEY), [])
 
 
-assert ANSWERS
 if __name__ == "__main__":
     unittest.main()
