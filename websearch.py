@@ -436,7 +436,8 @@ def remember_secret(secret: str) -> None:
     if len(secret) < MIN_SECRET_CHARS or secret in _SECRETS:
         return
     from urllib.parse import quote, quote_plus
-    forms = {secret, secret.lower(), quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1]}
+    escaped = (quote(secret, safe="", errors="replace"), quote_plus(secret, errors="replace"))  # the environment may hold surrogates
+    forms = {secret, secret.lower(), *escaped, json.dumps(secret)[1:-1]}
     forms.update(form for form in _base64_forms(secret) if len(form) >= MIN_ENCODED_CHARS)
     _SECRETS[secret] = tuple(sorted(forms, key=len, reverse=True))
 
@@ -11913,7 +11914,7 @@ def _comparable_path(text: str) -> str:
     """A path or pattern with escapes as RFC 9309 compares them: unreserved characters plain, other octets escaped."""
     if not text.isascii():
         from urllib.parse import quote
-        text = quote(text, safe="".join(map(chr, range(33, 127))))
+        text = quote(text, safe="".join(map(chr, range(33, 127))), errors="replace")
     return str(_OCTET.sub(_plain_or_upper, text)) if "%" in text else text
 
 

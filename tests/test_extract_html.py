@@ -251,7 +251,7 @@ class TreeHelpers(unittest.TestCase):
 
 
 class HostileInput(unittest.TestCase):
-    SIZE = 300_000
+    SIZE = 120_000
 
     def floods(self) -> List[str]:
         units = (

@@ -181,7 +181,7 @@ class CommandsAndFiles(unittest.TestCase):
     def run_command(self, *arguments: str, settings: Mapping[str, str] = {}, umask: int = 0) -> str:
         """Output and errors of `websearch.py ARGUMENTS`."""
         environment = bare_environment({**settings, "HOME": self.home.name})
-        done = subprocess.run([sys.executable, str(ROOT / "websearch.py"), *arguments], env=environment, capture_output=True, timeout=30,
+        done = subprocess.run([sys.executable, "-m", "websearch", *arguments], env=environment, cwd=str(ROOT), capture_output=True, timeout=30,
                               preexec_fn=lambda: os.umask(umask) and None, check=False)
         return (done.stdout + done.stderr).decode()
 
