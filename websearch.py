@@ -140,6 +140,7 @@ MAX_SNIPPET_CHARS = 2_000
 MAX_ANSWER_CHARS = 8_000
 MAX_LINK_CHARS = 500
 MAX_VENDOR_WORDS_CHARS = 300  # of a vendor's own error text
+MAX_LIST_ITEMS = 20_000  # of one list in a reply; maps of large sites have some thousands
 MAX_JSON_COST = 1_000_000  # of a reply in values, a list or object counting four: some 60 MB once parsed
 MAX_LINKS = 50
 MAX_OUTLINE = 40
@@ -369,9 +370,9 @@ def text_of(item: Any, *keys: str) -> str:
 
 
 def list_of(item: Any, key: str) -> List[Any]:
-    """`item[key]` when that is a list, else []."""
+    """`item[key]` when that is a list, else []; of a list that no reader could use, its first MAX_LIST_ITEMS."""
     value = item.get(key) if isinstance(item, dict) else None
-    return value if isinstance(value, list) else []
+    return value[:MAX_LIST_ITEMS] if isinstance(value, list) else []
 
 
 def dict_of(item: Any, key: str) -> Dict[str, Any]:
@@ -9346,7 +9347,8 @@ def follow_chat_search(request: Request, response: Response) -> Optional[Request
 # Reading. Gateways stream though not asked, and mix the vendors' shapes: whatever comes is first made one object
 # of the Responses, Chat Completions or Messages form, then read by its form, not by who sent it.
 
-_LINE_END = Pattern(r"\r\n|\n|\r")
+MAX_EVENTS = 50_000  # an answer of 4,096 tokens is a stream of some 5,000
+_LINES = Pattern(r"([^\r\n]+)(?:\r\n?|\n|\Z)([\r\n]*)")  # a line with its end, and the empty lines behind it
 
 
 def event_data(text: str) -> Iterator[Any]:
@@ -9356,10 +9358,14 @@ def event_data(text: str) -> Iterator[Any]:
     """
     check_json_cost(text)
     waiting: List[str] = []
+    count = 0
     for line in _event_lines(text):
         if line.startswith("data:"):
+            count += 1
+            if count > MAX_EVENTS:
+                raise ValueError("too many events")
             waiting.append(line[5:].strip())
-        elif not line or line.startswith("event:"):
+        elif waiting and (not line or line.startswith("event:")):
             yield from _event_values(waiting)
             if "[DONE]" in waiting:
                 return
@@ -9367,12 +9373,11 @@ def event_data(text: str) -> Iterator[Any]:
 
 
 def _event_lines(text: str) -> Iterator[str]:
-    """The lines of `text`, and an empty one; one by one, as 8 MB of line ends would be a list of 64 MB."""
-    start = 0
-    for found in _LINE_END.finditer(text):
-        yield text[start:found.start()]
-        start = found.end()
-    yield text[start:]
+    """The lines of `text`, one empty line for several, and one at the end: 8 MB of line ends are gone through at once."""
+    for found in _LINES.finditer(text):
+        yield found.group(1)
+        if found.group(2):
+            yield ""
     yield ""
 
 
@@ -10011,7 +10016,7 @@ def _list_in(provider: Provider, response: Response, *path: str) -> List[Any]:
         place = place.get(key) if isinstance(place, dict) else None
     if not isinstance(place, list):
         raise _unusable(provider, response)
-    return place
+    return place[:MAX_LIST_ITEMS]
 
 
 if TYPE_CHECKING:

@@ -27,7 +27,6 @@ from tests.support import (
     RawLoopback,
     RecordedRequest,
     Repeat,
-    Reply,
     Reset,
     closed_port,
     fixture,
@@ -604,6 +603,32 @@ class Connections(unittest.TestCase):
         allow = ["198.18.0.0/15"]
         self.assertEqual(self.connects(docs, resolver, allow)[0], [("198.18.23.183", 80)])
         self.assertEqual(self.connects(intranet, resolver, allow)[:2], ([], websearch.WEB_BLOCKED_URL))
+
+
+class FoundByProperties(unittest.TestCase):
+    """Inputs that tests/interop/check_properties.py and measurements have found, each with what is right."""
+
+    def test_a_key_with_bytes_that_are_no_utf8_is_refused_by_name(self) -> None:
+        settings = websearch.Settings.from_env({"TAVILY_API_KEY": "tvly-\udcff-key"}, websearch.SettingsFile())
+        self.assertEqual(settings["TAVILY_API_KEY"], "")
+        self.assertIn("TAVILY_API_KEY", settings.warnings[0])
+
+    def test_robots_answers_for_a_path_with_a_lone_surrogate(self) -> None:
+        self.assertTrue(websearch.parse_robots("User-agent: *\nDisallow: /x").allows("/\ud800"))
+
+    def test_replies_of_very_many_values_or_events_are_refused_at_once(self) -> None:
+        started = time.monotonic()
+        for text in ("[" + "{}," * 300_000 + "{}]", '{"a": [' + "1," * 1_100_000 + "1]}"):
+            with self.assertRaises(ValueError):
+                websearch.parse_json(text)
+        for text in ("data: 1\n" * 60_000, "data: {}\n\n" * 300_000):
+            with self.assertRaises(ValueError):
+                list(websearch.event_data(text))
+        self.assertEqual(list(websearch.event_data("data: 1\n" + "\r\n\n\r" * 500_000 + "data: 2")), [1, 2])
+        self.assertLess(time.monotonic() - started, 5)
+
+    def test_of_a_very_long_list_only_the_beginning_is_gone_through(self) -> None:
+        self.assertEqual(len(websearch.list_of({"a": [1] * 100_000}, "a")), websearch.MAX_LIST_ITEMS)
 
 
 class ThirdParties(HostileCase):

@@ -262,7 +262,7 @@ class RecordedReplies(unittest.TestCase):
             kinds = [kind for kind in ("search", "fetch", "map") if getattr(row, kind)]
             for kind in kinds:
                 for body in (b"", b"null", b"[1]", b"7", b"{}", b"<!doctype html><p>please sign in", b'{"a": ' * 5000):
-                    if row.id == "gdelt" and body == b"{}" or row.id == "mwmbl" and body == b"[1]":
+                    if (row.id == "gdelt" and body == b"{}") or (row.id == "mwmbl" and body == b"[1]"):
                         continue  # their way to say that nothing was found
                     with self.subTest(row=row.id, kind=kind, body=body[:20]), \
                             self.assertRaises((WebError, ValueError)):
