@@ -437,7 +437,8 @@ def remember_secret(secret: str) -> None:
     if len(secret) < MIN_SECRET_CHARS or secret in _SECRETS:
         return
     from urllib.parse import quote, quote_plus
-    escaped = (quote(secret, safe="", errors="replace"), quote_plus(secret, errors="replace"))  # the environment may hold surrogates
+    # "replace": the environment may hold surrogates
+    escaped = (quote(secret, safe="", errors="replace"), quote_plus(secret, errors="replace"))
     forms = {secret, secret.lower(), *escaped, json.dumps(secret)[1:-1]}
     forms.update(form for form in _base64_forms(secret) if len(form) >= MIN_ENCODED_CHARS)
     _SECRETS[secret] = tuple(sorted(forms, key=len, reverse=True))
@@ -3459,10 +3460,9 @@ def _weigh(order: List[Element]) -> None:
         parent = element.parent
         if role == _HIDDEN or parent is None:
             continue
-        if tag == "a":
-            if text < _CARD_CHARS:
-                element.link = text
-                element.run_link = run
+        if tag == "a" and text < _CARD_CHARS:
+            element.link = text
+            element.run_link = run
         parent.text += text
         parent.link += element.link
         if tag in _BLOCKS:
