@@ -642,6 +642,9 @@ class BadValue(Exception):
     """Why a setting's text is no value of its kind; the text itself is never part of it."""
 
 
+_NO_TEXT = Pattern("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # surrogates: bytes of the environment that are no UTF-8
+
+
 def _read_secret(text: str) -> str:
     """Keys of a comma list, each trimmed of blanks and invisible characters, joined by commas."""
     keys = [_unquoted(str(INVISIBLE.sub("", key)).strip()) for key in text.split(",")]
@@ -650,6 +653,8 @@ def _read_secret(text: str) -> str:
             raise BadValue("has a line break inside; it was not used")
         if any(not "\x21" <= character <= "\x7e" for character in key):
             raise BadValue("has a blank or a character outside ASCII inside; it was not used")
+    if any(_NO_TEXT.search(key.strip()) for key in text.split(",")):
+        raise BadValue("has a control character inside; it was not used")
     return ",".join(key for key in keys if key)
 
 
@@ -2535,7 +2540,8 @@ class _Hop:
         if number == getattr(socket, "EAI_AGAIN", -3):
             return ConnectFailed(self.policy.failed_code, f"no name server answered for the host {host} (no DNS here? "
                                  "a proxy may be needed: HTTPS_PROXY)")
-        return WebError(self.policy.failed_code, f"the host name {host} could not be resolved: check its spelling")
+        return WebError(self.policy.failed_code, f"the host name {host} could not be resolved: it is "
+                        "misspelt, or this machine has no DNS (behind a proxy set HTTPS_PROXY)")
 
     def _tunnel(self, connection: _Connection, proxy: Proxy) -> None:
         """Have the proxy connect to the origin."""
@@ -12789,7 +12795,7 @@ def call_members(caller: Caller, provider: Provider, query: SearchQuery, deadlin
         found = [relabel(replies[m.id].sources, m.id) for m in members if m.id in replies]
         failed = [errors[m.id].message for m in members if m.id in errors and errors[m.id].code != WEB_ABORTED]
         if not replies:
-            raise WebError(WEB_PROVIDER_ERROR, f"{provider.id}: no member answered: " + ("; ".join(failed) or "no time left"),
+            raise WebError(WEB_PROVIDER_ERROR, "no member answered: " + ("; ".join(failed) or "no time left"),
                            provider=provider.id)
         return SearchReply(sources=reciprocal_rank_merge(found), notes=tuple(failed))
 
@@ -14601,7 +14607,8 @@ def _show_search(result: Dict[str, Any]) -> None:
         for text in (source.get("snippet"), source.get("content")):
             if text:
                 _say("   " + one_line(text, 300))
-    used = f"{result['sources_count']} sources by {result['search_provider']}"
+    count = result["sources_count"]
+    used = f"{count} source{'s' if count != 1 else ''} by {result['search_provider']}"
     _say(f"\n{used}" + (f", after {result['fallback_reason']}" if result["fallback_used"] else ""))
     _show_notes(result)
 
@@ -14994,7 +15001,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if isinstance(getattr(options, "query", None), list):
         options.query = " ".join(options.query)
     try:
-        return int(options.run(options))
+        status = int(options.run(options))
+        sys.stdout.flush()
+        return status
     except WebError as error:
         _complain(failure_line(error))
         return 1

@@ -1,16 +1,18 @@
 """Faults met in the field with tools of this kind, one test class an area, over the real process.
 
-The inputs in tests/fixtures/cases are small re-makings of what was met. Cases of the frame are in test_mcp.py, of the
+The inputs in tests/fixtures/cases are small re-makings of what was met. More on the frame is in test_mcp.py, on the
 extractor in test_extract_html.py and test_extract_other.py.
 """
 from __future__ import annotations
 
 import json
+import signal
 import unittest
 from typing import Any, Dict, List, Mapping, Optional
 from urllib.parse import parse_qs, urlsplit
 
 from tests.support import (
+    Hold,
     Loopback,
     McpProcess,
     RawLoopback,
@@ -76,6 +78,89 @@ class FrameCases(unittest.TestCase):
         snippet = result["structuredContent"]["sources"][0]["snippet"]
         positions = [snippet.index(word) for word in ("alpha", "beta", "gamma", "delta", "epsilon", "\U0001f680")]
         self.assertEqual(positions, sorted(positions))
+
+    def test_b02_notifications_are_never_answered_and_ping_always(self) -> None:
+        with Loopback({"*": 500}) as mock, McpProcess(tavily(mock)) as server:
+            replies = {reply["id"]: reply for reply in server.run(case("B02_session.jsonl"))}
+            self.assertEqual(mock.requests, [])
+        self.assertEqual(set(replies), {1, 2, 3, 4})
+        self.assertEqual((replies[1]["result"], replies[4]["result"], replies[3]["error"]["code"]), ({}, {}, -32601))
+
+    def test_b03_a_probe_before_initialize_is_answered(self) -> None:
+        with McpProcess() as server:
+            replies = {reply["id"]: reply["result"] for reply in server.run(case("B03_session.jsonl"))}
+            self.assertLess(len(server.stderr), 4096)
+        self.assertEqual(set(replies), {"d1", 1, 2})
+        self.assertIn("2026-07-28", replies["d1"]["supportedVersions"])
+        self.assertEqual(replies["d1"]["resultType"], "complete")
+        self.assertLessEqual({"capabilities", "ttlMs", "cacheScope"}, set(replies["d1"]))
+        self.assertEqual((replies[1]["protocolVersion"], len(replies[2]["tools"])), ("2025-06-18", 4))
+
+    def test_b04_bad_bytes_and_locales_cost_one_error_each(self) -> None:
+        locale = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0",
+                  "PYTHONIOENCODING": "ascii:strict"}
+        with McpProcess(locale) as server:
+            replies = server.run(case("B04_session.bin"))
+        self.assertNotIn(b"\r", bytes(server.stdout))
+        errors = [(reply["id"], reply["error"]["code"]) for reply in replies if "error" in reply]
+        self.assertEqual(errors, [(None, -32700), (None, -32700), (None, -32600)])
+        self.assertEqual([reply["id"] for reply in replies if "result" in reply], ["init", "\u00fc-\U0001f600-\u4e2d", 9])
+
+    def test_b05_the_process_ends_with_its_input(self) -> None:
+        with McpProcess() as idle:
+            self.assertEqual(idle.run(b"", timeout=2), [])
+        with McpProcess() as piped:
+            self.assertEqual(len(piped.run(case("B05_list_only.jsonl"), timeout=2)), 2)
+        with RawLoopback(Hold()) as origin, McpProcess(loopback_settings()) as busy:
+            busy.send_bytes(case("B05_session.jsonl").replace(b"{BASE}", origin.url().encode()))
+            origin.wait_for_requests()
+            busy.close_stdin()
+            self.assertEqual(busy.wait(5), 0)
+        with McpProcess() as signalled:
+            signalled.request("ping")
+            signalled.signal(signal.SIGTERM)
+            self.assertIn(signalled.wait(2), (0, 143, -15))
+        with McpProcess(read_stdout=False) as deaf:
+            deaf.stop_listening()
+            deaf.send_bytes(case("B05_list_only.jsonl"))
+            self.assertEqual(deaf.wait(2), 0)
+        for server in (idle, piped, busy, signalled, deaf):
+            for word in (b"Fatal Python error", b"_enter_buffered_busy", b"BrokenPipe", b"Exception ignored"):
+                self.assertNotIn(word, bytes(server.stderr))
+
+    def test_b06_a_cancelled_call_is_never_answered(self) -> None:
+        with Loopback({"/slow": Reply(200, "<p>slow page</p>", delay_seconds=0.8)}) as origin, \
+                McpProcess(loopback_settings()) as server:
+            lines = case("B06_session.jsonl").replace(b"{BASE}", origin.url().encode()).splitlines(keepends=True)
+            server.send_bytes(b"".join(lines[:3]))
+            origin.wait_for_requests()
+            server.send_bytes(b"".join(lines[3:]))
+            self.assertEqual([server.reply_to(6, 1)["result"], server.reply_to(7, 1)["result"]], [{}, {}])
+            after = server.reply_to(server.send_call("web_fetch", {"url": origin.url("/slow")}, id=8))
+            self.assertIn("slow page", after["result"]["structuredContent"]["text"])
+            self.assertFalse([message for message in server.receive_all() if message.get("id") == 5])
+
+    def test_b07_ids_come_back_as_they_were(self) -> None:
+        with McpProcess() as server:
+            replies = server.run(case("B07_session.jsonl"))
+        self.assertEqual([json.dumps(reply["id"]) for reply in replies],
+                         ['"1"', "1", "0", "-3", "9007199254740993", json.dumps("req-\u00e9"), '""'])
+
+    def test_b09_schemas_are_what_model_apis_take(self) -> None:
+        with McpProcess() as server:
+            replies = {reply["id"]: reply["result"] for reply in server.run(case("B09_session.jsonl"))}
+            self.assertLessEqual(max(len(line) for line in bytes(server.stdout).split(b"\n")), 16 * 1024)
+        tools = replies[1]["tools"]
+        self.assertEqual({tool["name"] for tool in tools}, {"web_search", "get_sources", "web_fetch", "web_map"})
+        for tool in tools:
+            schema = tool["inputSchema"]
+            self.assertEqual(schema["type"], "object")
+            self.assertFalse({"anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref"} & set(schema))
+            self.assertLessEqual(set(schema.get("required", ())), set(schema["properties"]))
+            self.assertTrue(40 <= len(tool["description"]) <= 2000)
+            for name, entry in schema["properties"].items():
+                self.assertRegex(name, r"^[a-zA-Z0-9_.-]{1,64}$")
+                self.assertTrue(entry["description"])
 
     def test_b08_odd_arguments_give_one_clear_answer_each(self) -> None:
         with Loopback({"*": case_json("B08_tavily.json")}) as mock, McpProcess(tavily(mock)) as server:

@@ -9,10 +9,16 @@ import base64
 import gzip
 import json
 import os
+import shutil
 import socket
+import ssl
+import subprocess
 import sys
+import tempfile
+import threading
 import time
 import unittest
+import warnings
 import zlib
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import quote
@@ -70,6 +76,33 @@ def process_number(pid: int, name: str) -> int:
     """A number of /proc/PID/status: VmRSS and VmHWM in KiB, Threads."""
     with open(f"/proc/{pid}/status", encoding="ascii") as status:
         return next(int(line.split()[1]) for line in status if line.startswith(name + ":"))
+
+
+class MemoryWatch(threading.Thread):
+    """The highest resident memory of a process, looked at every 5 ms: VmHWM is not kept up to date everywhere."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self.pid, self.is_over = pid, False
+        self.base_kib = self.peak_kib = process_number(pid, "VmRSS")
+        self.start()
+
+    def run(self) -> None:
+        try:
+            while not self.is_over:
+                self.peak_kib = max(self.peak_kib, process_number(self.pid, "VmRSS"))
+                time.sleep(0.005)
+        except (OSError, StopIteration):
+            return  # the process has ended
+
+    @property
+    def growth_kib(self) -> int:
+        """How far memory has risen above where it was, at most."""
+        try:
+            peak = process_number(self.pid, "VmHWM")
+        except StopIteration:
+            peak = 0
+        return max(self.peak_kib, peak) - self.base_kib
 
 
 def shut(connection: socket.socket) -> None:
@@ -269,7 +302,7 @@ class HostileOrigins(HostileCase):
             self.assert_serves_and_is_silent(server)
 
 
-def bomb(levels: int, megabytes: int = 100) -> bytes:
+def bomb(levels: int, megabytes: int = 60) -> bytes:
     """HTML of `megabytes` MB, compressed `levels` times."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     block = b"A" * (1 << 20)
@@ -290,16 +323,18 @@ class Memory(HostileCase):
         self.mock = RawLoopback()
         self.addCleanup(self.mock.close)
 
-    def assert_bounded(self, server: McpProcess, base: int) -> None:
-        self.assertLess(process_number(server.pid, "VmHWM") - base, MAX_GROWTH_KIB)
+    def assert_bounded(self, server: McpProcess, watch: MemoryWatch) -> None:
+        self.assertLess(watch.growth_kib, MAX_GROWTH_KIB)
+        watch.is_over = True
         self.assert_serves_and_is_silent(server)
 
     def test_b44_pages_without_end_and_bombs_are_cut(self) -> None:
         endless = Repeat(b"A" * 48 * 1024 + b"\n")
+        plain = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Encoding: gzip, gzip\r\nConnection: close\r\n\r\n"
         scripts = {
             "/bomb": (sized(bomb(1), b"Content-Encoding: gzip\r\n"),),
-            "/nested": (sized(bomb(2), b"Content-Encoding: gzip, gzip\r\n"),),
-            "/members": (sized(gzipped(b"A" * 20_000) * 999, b"Content-Encoding: gzip\r\n"),),
+            "/nested": (plain + bomb(2),),
+            "/members": (plain.replace(b"gzip, ", b"") + gzipped(b"A" * 20_000) * 999,),
             "/endless": (case("B44_endless.http"), endless),
             "/endless_500": (case("B44_endless_500.http"), endless),
             "/liar": (sized(b"", length=10 ** 12), endless),
@@ -307,7 +342,7 @@ class Memory(HostileCase):
         with McpProcess(loopback_settings({"WEBSEARCH_TIMEOUT": "5"})) as server:
             server.initialize()
             server.call_tool("web_fetch", {"url": self.mock.url("/none")})
-            base = process_number(server.pid, "VmRSS")
+            watch = MemoryWatch(server.pid)
             for path, steps in scripts.items():
                 with self.subTest(path):
                     self.mock.answer(path, *steps)
@@ -316,23 +351,25 @@ class Memory(HostileCase):
                     self.assertLess(time.monotonic() - started, 10)
                     self.assertTrue(page["truncated"])
                     self.assertIn("larger than the limit", " ".join(page["notes"]))
-            self.assert_bounded(server, base)
+                    is_plain = path in ("/endless", "/endless_500", "/liar")
+                    self.assertLessEqual(page["total_chars"], websearch.MAX_WIRE_BYTES if is_plain else websearch.MAX_BODY_BYTES)
+                    self.assertLess(watch.growth_kib, MAX_GROWTH_KIB, path)
+            self.assert_bounded(server, watch)
 
     @unittest.skip("200,000 elements and 8 MB of wide text cost the extractor up to 160 MB")
     def test_pages_made_of_tiny_parts_are_bounded(self) -> None:
         parts = {"/tags": b"<b>", "/pairs": b"<i>x</i>", "/cells": b"<td>", "/links": b"<a href=/x>y</a>", "/refs": b"&#1;",
-                 "/lines": b"a\n", "/attributes": b"<p a=b c=d e=f>"}
+                 "/lines": b"a\n", "/attributes": b"<p a=b c=d e=f>", "/wide": ("<p>\U0001f680" + "word word word\n" * 9).encode()}
         with McpProcess(loopback_settings({"WEBSEARCH_TIMEOUT": "20"})) as server:
             server.initialize()
             server.call_tool("web_fetch", {"url": self.mock.url("/none")})
-            base = process_number(server.pid, "VmRSS")
+            watch = MemoryWatch(server.pid)
             for path, piece in parts.items():
                 with self.subTest(path):
                     self.mock.answer(path, sized(dense(piece), b"Content-Encoding: gzip\r\n"))
                     server.call_tool("web_fetch", {"url": self.mock.url(path)})
-                    growth = process_number(server.pid, "VmHWM") - base
-                    self.assertLess(growth, MAX_GROWTH_KIB, path)
-            self.assert_bounded(server, base)
+                    self.assertLess(watch.growth_kib, MAX_GROWTH_KIB, path)
+            self.assert_bounded(server, watch)
 
     def test_b44_providers_that_send_too_much_are_refused(self) -> None:
         as_json = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n"
@@ -344,13 +381,14 @@ class Memory(HostileCase):
             "list of objects": (as_json + gzipped(b'{"results":[' + b"{}," * 2_600_000 + b"{}]}"),),
             "list of texts": (as_json + gzipped(b'{"results":[' + b'"ab",' * 1_500_000 + b'""]}'),),
             "list of numbers": (as_json + gzipped(b'{"results":[' + b"1.5," * 1_900_000 + b"1]}"),),
+            "wide characters": (as_json + gzipped(('{"results":7,"a":"\U0001f680' + "word " * 1_600_000 + '"}').encode()),),
             "nesting": (as_json + gzipped(b'{"results":' + b"[" * 3_000_000 + b"]" * 3_000_000 + b"}"),),
         }
         with McpProcess(loopback_settings({"TAVILY_API_KEY": CANARY, "TAVILY_API_URL": self.mock.url(),
                                            "WEBSEARCH_TIMEOUT": "10"})) as server:
             server.initialize()
             server.call_tool("web_search", {"query": "warm", "provider": "tavily"})
-            base = process_number(server.pid, "VmRSS")
+            watch = MemoryWatch(server.pid)
             for steps in answers.values():
                 self.mock.answer("/search", *steps)
             for name in answers:
@@ -359,9 +397,8 @@ class Memory(HostileCase):
                     error = error_of(server.call_tool("web_search", {"query": name, "provider": "tavily"}))
                     self.assertLess(time.monotonic() - started, 8)
                     self.assertEqual(error["code"], websearch.WEB_PROVIDER_RESPONSE_INVALID, error["message"])
-                    growth = process_number(server.pid, "VmHWM") - base
-                    self.assertLess(growth, MAX_GROWTH_KIB, name)
-            self.assert_bounded(server, base)
+                    self.assertLess(watch.growth_kib, MAX_GROWTH_KIB, name)
+            self.assert_bounded(server, watch)
 
 
 # Each provider that a row names is asked once, by name, at a base address of its own.
@@ -530,6 +567,59 @@ class HostileProxies(HostileCase):
             self.assertEqual(origin.connections, 0)
 
 
+TLS_ROWS = {"other": "another address", "alone": "self-signed", "expired": "expired", "unknown": "unknown authority", "old": "no TLS version"}
+
+
+@unittest.skipUnless(shutil.which("openssl"), "certificates are made with the openssl command")
+class HostileTls(HostileCase):
+    """Certificates with one fault each: the message says which, and the server never gets a request."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        for authority in ("ours", "theirs"):
+            self.openssl("req", "-x509", *self.new_key(authority), "-out", f"{authority}.pem", "-days", "3", "-subj", f"/CN={authority}")
+
+    def openssl(self, *arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True)
+
+    def new_key(self, name: str) -> Tuple[str, ...]:
+        return ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", f"{name}.key")
+
+    def server_side(self, name: str) -> ssl.SSLContext:
+        """What a server shows that has the fault `name`."""
+        with open(os.path.join(self.folder, "names"), "w", encoding="ascii") as file:
+            file.write("subjectAltName=" + ("IP:192.0.2.1" if name == "other" else "IP:127.0.0.1"))
+        self.openssl("req", *self.new_key(name), "-out", "request", "-subj", f"/CN={name}")
+        authority = "theirs" if name == "unknown" else "ours"
+        signer = ["-signkey", f"{name}.key"] if name == "alone" else ["-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-CAcreateserial"]
+        self.openssl("x509", "-req", "-in", "request", "-extfile", "names", "-out", f"{name}.pem", *signer,
+                     "-days", "-1" if name == "expired" else "3")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(os.path.join(self.folder, f"{name}.pem"), os.path.join(self.folder, f"{name}.key"))
+        if name == "old":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+        return context
+
+    def test_every_fault_of_a_certificate_is_told_and_nothing_is_sent(self) -> None:
+        roots = os.path.join(self.folder, "ours.pem")
+        with McpProcess(loopback_settings({"SSL_CERT_FILE": roots, "GITHUB_TOKEN": CANARY})) as server:
+            server.initialize()
+            for name, word in {**TLS_ROWS, "good": ""}.items():
+                with self.subTest(name), Loopback({"*": "<p>over TLS"}, tls=self.server_side(name)) as origin:
+                    result = server.call_tool("web_fetch", {"url": origin.url("/")})
+                    if not word:
+                        self.assertEqual(result["structuredContent"]["text"], "over TLS")
+                        continue
+                    error = error_of(result)
+                    self.assertEqual((error["code"], origin.requests), (FAILED, []))
+                    self.assertIn(word, error["message"])
+            self.assert_serves_and_is_silent(server)
+
+
 # ---- Which addresses are connected to ----------------------------------------------
 
 _watched: List[List[Any]] = []  # the list that the audit hook fills, while there is one
@@ -618,7 +708,7 @@ class FoundByProperties(unittest.TestCase):
 
     def test_replies_of_very_many_values_or_events_are_refused_at_once(self) -> None:
         started = time.monotonic()
-        for text in ("[" + "{}," * 300_000 + "{}]", '{"a": [' + "1," * 1_100_000 + "1]}"):
+        for text in ("[" + "{}," * 400_000 + "{}]", '{"a": [' + "1," * 1_100_000 + "1]}"):
             with self.assertRaises(ValueError):
                 websearch.parse_json(text)
         for text in ("data: 1\n" * 60_000, "data: {}\n\n" * 300_000):
@@ -648,6 +738,21 @@ class ThirdParties(HostileCase):
                         websearch.WEB_BLOCKED_URL, websearch.WEB_INVALID_URL, websearch.WEB_INVALID_ARGUMENT))
             self.assertEqual(mock.connections, 0)
             self.assert_serves_and_is_silent(server, len(calls) + 1)
+
+    def test_a_name_that_resolves_to_a_private_address_is_handed_to_nobody(self) -> None:
+        with Loopback({"*": {"results": [{"url": "http://inside.example.net/", "raw_content": "secret page"}]}}) as mock:
+            settings = websearch.Settings.from_env(loopback_settings({
+                "TAVILY_API_KEY": CANARY, "TAVILY_API_URL": mock.url(), "WEBSEARCH_ALLOW_PRIVATE": ""}), websearch.SettingsFile())
+            transport = Transport.from_settings(settings, Resolver({"inside.example.net": ["10.0.0.5,::1"]}))
+            caller = websearch.Caller(websearch.Snapshot(settings, transport), websearch.Rests(), websearch.Pace(), True)
+            url, tavily = websearch.parse_url("http://inside.example.net/"), websearch.PROVIDER_BY_ID["tavily"]
+            query = websearch.MapQuery(url.text)
+            for ask in (lambda: websearch.PageReader(caller, url, Deadline(5)).read(websearch.page_chain(settings, "fetch"), True),
+                        lambda: websearch._map_once(caller, tavily, query, url, Deadline(5))):
+                with self.assertRaises(WebError) as raised:
+                    ask()
+                self.assertEqual(raised.exception.code, websearch.WEB_BLOCKED_URL)
+            self.assertEqual(mock.connections, 0)
 
 
 class HostileFrames(HostileCase):

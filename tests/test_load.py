@@ -8,7 +8,7 @@ from typing import Any, Dict
 import websearch
 import websearch_mcp
 from tests.support import Hold, Loopback, McpProcess, RawLoopback, RecordedRequest, Reply, loopback_settings, wait_until
-from tests.test_hostile import HAS_PROC, MAX_GROWTH_KIB, HostileCase, error_of, process_number
+from tests.test_hostile import HAS_PROC, MAX_GROWTH_KIB, HostileCase, MemoryWatch, error_of, process_number
 
 CALLS = 200
 SPARE_THREADS = 8  # the reading thread, and look-ups or lanes that have just ended
@@ -21,7 +21,7 @@ class Load(HostileCase):
 
         with Loopback({"*": page}) as origin, McpProcess(loopback_settings()) as server:
             server.initialize()
-            base = process_number(server.pid, "VmRSS") if HAS_PROC else 0
+            watch = MemoryWatch(server.pid) if HAS_PROC else None
             started = time.monotonic()
             ids = {path: server.send_call("web_fetch", {"url": origin.url(path)}) for path in (f"/{n}" for n in range(CALLS))}
             most_threads = process_number(server.pid, "Threads") if HAS_PROC else 0
@@ -33,8 +33,9 @@ class Load(HostileCase):
             self.assertLess(time.monotonic() - started, 10)
             self.assertLessEqual(origin.most_open_connections, websearch_mcp.MAX_THREADS)
             self.assertLessEqual(most_threads, websearch_mcp.MAX_THREADS + SPARE_THREADS)
-            if HAS_PROC:
-                self.assertLess(process_number(server.pid, "VmHWM") - base, MAX_GROWTH_KIB)
+            if watch is not None:
+                self.assertLess(watch.growth_kib, MAX_GROWTH_KIB)
+                watch.is_over = True
             self.assert_serves_and_is_silent(server, CALLS + 2)
 
     def test_past_the_queue_a_call_is_told_to_wait_and_cancelling_frees_all(self) -> None:
