@@ -2295,7 +2295,8 @@ def _tls_words(error: Exception, where: str) -> str:
     number = getattr(error, "verify_code", None)
     if number is not None:
         remedy = " (SSL_CERT_FILE can name further roots)" if number in _UNTRUSTED else ""
-        fault = _CERTIFICATE_FAULTS.get(number, "was not accepted")
+        reason = one_line(str(getattr(error, "verify_message", "")), 80).lower() or "unknown reason"
+        fault = _CERTIFICATE_FAULTS.get(number, f"was not accepted: {reason}")
         return f"the TLS certificate of {where} {fault}{remedy}; nothing was sent"
     reason = str(getattr(error, "reason", "") or "").upper()
     for parts, words in _HANDSHAKE_FAULTS:

@@ -579,7 +579,8 @@ class HostileTls(HostileCase):
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
         for authority in ("ours", "theirs"):
-            self.openssl("req", "-x509", *self.new_key(authority), "-out", f"{authority}.pem", "-days", "3", "-subj", f"/CN={authority}")
+            self.openssl("req", "-x509", *self.new_key(authority), "-out", f"{authority}.pem", "-days", "3", "-subj", f"/CN={authority}",
+                         "-addext", "keyUsage=critical,keyCertSign")
 
     def openssl(self, *arguments: str) -> None:
         subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True)
@@ -591,6 +592,8 @@ class HostileTls(HostileCase):
         """What a server shows that has the fault `name`."""
         with open(os.path.join(self.folder, "names"), "w", encoding="ascii") as file:
             file.write("subjectAltName=" + ("IP:192.0.2.1" if name == "other" else "IP:127.0.0.1"))
+            if name != "alone":
+                file.write("\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid")  # 3.13 and newer insist on these
         self.openssl("req", *self.new_key(name), "-out", "request", "-subj", f"/CN={name}")
         authority = "theirs" if name == "unknown" else "ours"
         signer = ["-signkey", f"{name}.key"] if name == "alone" else ["-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-CAcreateserial"]

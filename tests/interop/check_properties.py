@@ -12,6 +12,7 @@ import ipaddress
 import json
 import random
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Tuple
@@ -376,8 +377,9 @@ def mutations(seconds: float, chance: random.Random) -> int:
         try:
             check_page(bytes(body), content_type)
         except Exception:
-            Path("fuzz_failure.bin").write_bytes(body)
-            print(f"the input is in fuzz_failure.bin, its type was {content_type!r}")
+            kept = Path(tempfile.gettempdir(), "websearch-fuzz-failure")
+            kept.write_bytes(body)
+            print(f"the input is in {kept}, its type was {content_type!r}")
             raise
         count += 1
     return count
