@@ -156,7 +156,7 @@ class Bodies(TransportTest):
                       (head("Content-Encoding: gzip") + packed[:len(packed) // 2],)):
             with self.subTest(steps[0][:50]):
                 self.assertTrue(self._body(*steps).incomplete)
-                self.assertEqual(self.error_of(lambda: self._body(*steps, policy=PROVIDER_POLICY)).code[:13], "WEB_PROVIDER_")
+                self.assertEqual(self.error_of(lambda steps=steps: self._body(*steps, policy=PROVIDER_POLICY)).code[:13], "WEB_PROVIDER_")
 
     def test_what_is_no_http_is_an_error(self) -> None:
         for start in (b"hello\r\n", b"HTTP/2 200\r\n\r\n", b"HTTP/1.1 2x0 OK\r\n\r\n", b"SSH-2.0-x\r\n",
@@ -166,7 +166,7 @@ class Bodies(TransportTest):
                       b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 300 + b"\r\n",
                       head("Transfer-Encoding: chunked") + b"-5\r\nhello", head("Content-Encoding: br") + b"x"):
             with self.subTest(start[:40]):
-                self.assertEqual(self.error_of(lambda: self._body(start)).code, "WEB_FETCH_FAILED")
+                self.assertEqual(self.error_of(lambda start=start: self._body(start)).code, "WEB_FETCH_FAILED")
 
     def test_a_body_that_nobody_can_read_is_not_read(self) -> None:
         with RawLoopback(head("Content-Type: video/mp4", "Content-Length: 900000000"), Hold()) as server:
