@@ -17,7 +17,19 @@ from typing import Any, Dict, List, Tuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from clients import CLOSING_WORDS, TOOL_NAMES, Checks, Finished, NotRun, World, are_gone, executable, install, model_endpoint, run_check
+from clients import (
+    CLOSING_WORDS,
+    TOOL_NAMES,
+    Checks,
+    Finished,
+    NotRun,
+    World,
+    are_gone,
+    executable,
+    install,
+    model_endpoint,
+    run_check,
+)
 
 VERSIONS = {"modern": "latest", "legacy": "2.1.197"}  # era of the protocol: a version that speaks it
 PREFIX = "mcp__websearch__"

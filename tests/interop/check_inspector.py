@@ -16,7 +16,19 @@ from typing import Any, Dict
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from clients import PAGE_WORDS, SEARCH_WORDS, TOOL_NAMES, Checks, Finished, NotRun, World, are_gone, executable, npm_folder, run_check
+from clients import (
+    PAGE_WORDS,
+    SEARCH_WORDS,
+    TOOL_NAMES,
+    Checks,
+    Finished,
+    NotRun,
+    World,
+    are_gone,
+    executable,
+    npm_folder,
+    run_check,
+)
 
 SDK, INSPECTOR = "@modelcontextprotocol/sdk@1", "@modelcontextprotocol/inspector@latest"
 
@@ -93,7 +105,7 @@ def check_inspector(checks: Checks) -> None:
         listed = Finished([*command, "--method", "tools/list"], world.environment({}), world.project)
         tools = json.loads(listed.text or "{}").get("tools", [])
         checks.check("inspector: tools/list", [tool["name"] for tool in tools] == TOOL_NAMES, listed)
-        called = Finished([*command, "--method", "tools/call", "--tool-name", "web_fetch", "--tool-arg",
+        called = Finished([*command, "-e", "WEBSEARCH_ALLOW_PRIVATE=127.0.0.1/32", "--method", "tools/call", "--tool-name", "web_fetch", "--tool-arg",
                            "url=" + world.site.url("/merlin")], world.environment({}), world.project)
         checks.check("inspector: tools/call", PAGE_WORDS in called.text, called)
 

@@ -75,7 +75,7 @@ def npm_folder(*packages: str) -> Path:
     try:
         done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=300)
         if done.returncode != 0:
-            raise NotRun(f"npm could not install {' '.join(packages)}: {done.stderr.strip()[-300:]}")
+            raise NotRun(f"npm could not install {' '.join(packages)}: {' '.join(done.stderr.split())[:200]}")
         os.replace(work, folder)
     except subprocess.TimeoutExpired:
         raise NotRun(f"npm took more than 300 s for {' '.join(packages)}") from None
