@@ -142,6 +142,22 @@ class Sources(unittest.TestCase):
             query, kept = web.get_sources(result["session_id"])
         self.assertEqual((len(result["sources"]), result["sources_count"], query, len(kept)), (3, 9, "q", 9))
 
+    def test_page_text_of_the_first_sources_comes_when_asked_for(self) -> None:
+        with Loopback({"*": "<main><h1>Kestrel</h1><p>It hovers in the wind over open fields.</p></main>"}) as origin:
+            urls = [origin.url(f"/{n}") for n in range(5)]
+            reply = {"results": [{"title": "t", "url": url, "content": "c"} for url in urls]}
+            with Loopback({"*": reply}) as sources:
+                result = search({"SEARXNG_URL": sources.url()}, include_content=True)
+            self.assertEqual(len(origin.requests), websearch.CONTENT_PAGES)
+        texts = [source.get("content", "") for source in result["sources"]]
+        self.assertEqual(["hovers in the wind" in text for text in texts], [True, True, True, False, False])
+
+    def test_without_a_limit_the_setting_says_how_many_fallback_sources_are_shown(self) -> None:
+        with Loopback({"*": GROK_WITHOUT_SEARCH}) as answers, Loopback({"*": found(*"123456789")}) as sources:
+            settings = {**grok(answers), **tavily(sources), "WEBSEARCH_FALLBACK_SOURCES": "7"}
+            self.assertEqual(len(search(settings, limit_given=False)["sources"]), 7)
+            self.assertEqual(len(search(settings, limit=2)["sources"]), 2)
+
     def test_everyone_answered_and_nothing_was_found(self) -> None:
         with Loopback({"*": found()}) as sources:
             with self.assertRaises(websearch.WebError) as caught:
