@@ -2918,7 +2918,7 @@ class Transport:
 # document order; `attribute(element, name)` and `text_of_element(element)` read it; `resolve_link(href, base)` makes a
 # link absolute. Nothing here recurses over the page's nesting, and every step is linear in the size of the page.
 
-MAX_ELEMENTS = 200_000  # 60 MB of tree; real pages have some thousands, the largest seen 10,000
+MAX_ELEMENTS = 100_000  # 30 MB of tree; real pages have some thousands, the largest seen 10,000
 FREE_ELEMENTS, CHARS_PER_ELEMENT = 8_000, 25  # a tag in fewer characters is a flood: real pages stay over 28
 CHUNKS_PER_ELEMENT = 4  # pieces between "<" signs, end tags and comments included
 MAX_DEPTH = 200  # elements nested deeper are kept as children of the 200th: loses nothing real
@@ -5143,7 +5143,7 @@ def extract_html(markup: str, url: str) -> Page:
 def _page_of(builder: _TreeBuilder, markup: str, url: str) -> Page:
     """The page of a built tree."""
     facts = _gather_facts(builder.order)
-    base = resolve_link(facts.base, url) or url if facts.base else url
+    base = join_url(url, facts.base) or url if facts.base else url
     title = _title_of(facts, url)
     blocks, writer = _content(builder, base, url, title)
     text = clean_text(_join(blocks))
@@ -5636,6 +5636,8 @@ def _type_of_url(url: str) -> str:
 
 # -- Text, and what cannot be shown --
 
+MAX_MARKUP_CHARS = 3_000_000  # a single wide character makes every character take four bytes
+
 _KIND_NAMES = {"application/pdf": "PDF document", "application/gzip": "gzip archive", "application/zip": "zip archive",
                "application/octet-stream": "binary file", "application/wasm": "WebAssembly binary",
                "application/x-elf": "binary program"}
@@ -5656,12 +5658,20 @@ class Body(NamedTuple):
         """The bytes decoded."""
         return decode_text(self.data, self.content_type, is_html=is_html)
 
+    def markup(self, *, is_html: bool = False) -> Tuple[str, bool]:
+        """The bytes decoded, at most MAX_MARKUP_CHARS of them, and whether that left some out."""
+        text = self.text(is_html=is_html)
+        return text[:MAX_MARKUP_CHARS], len(text) > MAX_MARKUP_CHARS
+
 
 def _read_html(body: Body) -> Page:
     """HTML and XHTML, with a note on invisible characters of the source."""
-    markup = body.text(is_html=True)
+    markup, is_cut = body.markup(is_html=True)
     page = extract_html(markup, body.url)
-    return page._replace(notes=page.notes + _invisible_notes(markup))
+    notes = page.notes + _invisible_notes(markup)
+    if is_cut:
+        notes += (f"the page has more than {MAX_MARKUP_CHARS:,} characters of markup; its end was not read",)
+    return page._replace(notes=notes, truncated=page.truncated or is_cut)
 
 
 def _read_plain(body: Body) -> Page:
@@ -5775,7 +5785,7 @@ def xml_attributes(raw: str) -> Dict[str, str]:
 
 def _read_xml(body: Body) -> Page:
     """A feed as its entries, a sitemap as its URLs, a drawing as its labels, other XML as an indented outline."""
-    markup = body.text()
+    markup, is_cut = body.markup()
     if body.kind in _FEED_TYPES:
         page = _read_feed(markup, body.url)
     elif body.kind == SITEMAP_TYPE:
@@ -5784,7 +5794,7 @@ def _read_xml(body: Body) -> Page:
         page = _read_svg(markup)
     else:
         page = _xml_outline(markup)
-    if markup.count("<") > MAX_XML_TAGS and body.kind != SITEMAP_TYPE:
+    if is_cut or (markup.count("<") > MAX_XML_TAGS and body.kind != SITEMAP_TYPE):
         page = page._replace(truncated=True, notes=(*page.notes, "Only the beginning of this very long document was read."))
     return page._replace(notes=page.notes + _invisible_notes(markup))
 
@@ -14531,6 +14541,19 @@ def install_client(name: str, home: str = "", container_path: str = "", write: b
     return "\n".join(lines)
 
 
+def _compile_server(folder: str) -> None:
+    """The byte code of the module in `folder` is cached, where this user may do that.
+
+    The first start takes most of a second without it, and codex silently leaves out a server that takes longer than that.
+    """
+    import py_compile
+    try:
+        if not sys.dont_write_bytecode and (os.name != "posix" or os.stat(folder).st_uid == os.geteuid()):
+            py_compile.compile(os.path.join(folder, SERVER_FILES[0]), quiet=2)
+    except OSError:
+        pass
+
+
 def _install_codex(folder: str, container_path: str, dry_run: bool, environ: Mapping[str, str]) -> str:
     """Installs into the codex-home `folder`, or shows what would be appended to its config.toml."""
     if not folder:
@@ -14538,6 +14561,8 @@ def _install_codex(folder: str, container_path: str, dry_run: bool, environ: Map
     args, path = [_script_path(container_path, folder)], os.path.join(folder, "config.toml")
     if not dry_run:
         outcome = ensure_codex_home_websearch(folder, args, environ)
+        if outcome in ("installed", "updated"):
+            _compile_server(folder)
         meaning = {"installed": "the server is installed", "updated": "older copies of the server were replaced",
                    "unchanged": "the server is already there", "kept": f"[mcp_servers.{SERVER_KEY}] is already there "
                    "in a form of your own; nothing was changed"}[outcome]

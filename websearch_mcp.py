@@ -30,7 +30,13 @@ if TYPE_CHECKING:  # importing typing would take a tenth of the start
     JsonObject = Dict[str, Any]
 
 gc.disable()  # the import makes no garbage; looking for some takes a tenth of the start
-import websearch  # noqa: E402
+if __name__ == "__main__" and (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # `python3 -I` or `-P` leaves it out
+    import websearch
+
+    del sys.path[0]
+else:
+    import websearch
 
 gc.enable()
 

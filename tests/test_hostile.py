@@ -356,7 +356,6 @@ class Memory(HostileCase):
                     self.assertLess(watch.growth_kib, MAX_GROWTH_KIB, path)
             self.assert_bounded(server, watch)
 
-    @unittest.skip("200,000 elements and 8 MB of wide text cost the extractor up to 160 MB")
     def test_pages_made_of_tiny_parts_are_bounded(self) -> None:
         parts = {"/tags": b"<b>", "/pairs": b"<i>x</i>", "/cells": b"<td>", "/links": b"<a href=/x>y</a>", "/refs": b"&#1;",
                  "/lines": b"a\n", "/attributes": b"<p a=b c=d e=f>", "/wide": ("<p>\U0001f680" + "word word word\n" * 9).encode()}
