@@ -10438,8 +10438,8 @@ def build_you_search(query: SearchQuery, endpoint: Endpoint) -> Request:
         "freshness": _freshness(query, _PERIODS, lambda first, last: f"{first}to{last}"),
     }
     if not endpoint.key:
+        # it has no exclude_domains: such sources are dropped from the reply
         fields["include_domains"] = ",".join(query.include_domains) or None
-        fields["exclude_domains"] = ",".join(query.exclude_domains) or None if not query.include_domains else None
         return Request.get(join_endpoint(endpoint.url, "/v1/agents/search"), fields,
                            {"Accept": "application/json", "Accept-Encoding": "identity"})
     return Request.post_json(join_endpoint(endpoint.url, "/v1/search"), {

@@ -52,7 +52,7 @@ class AloneTest(unittest.TestCase):
         os.chmod(self.folder, 0o555)
         self.addCleanup(os.chmod, self.folder, 0o755)
 
-    def run_file(self, name: str, *arguments: str, settings: Mapping[str, str] = {}, data: bytes = b"",  # noqa: B006
+    def run_file(self, name: str, *arguments: str, settings: Mapping[str, str] = {}, data: bytes = b"",
                  **options: Any) -> Tuple[int, str, str]:
         """(exit status, stdout, stderr) of `python3 -I -S NAME` with no environment but `settings`."""
         python = options.pop("python", sys.executable)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import websearch
-from tests.support import wait_until
+from tests.support import Loopback, McpProcess, Reply, bare_environment
 
 PROJECT = os.path.dirname(os.path.abspath(websearch.__file__))
 OWN_TABLES = {  # the user's own table, in every spelling
@@ -44,6 +44,47 @@ REFUSED = {
 }
 
 
+# Runs an action in a child that kills itself at the n-th file operation, for n from 0 until it comes to its end.
+KILLER = """
+import json, os, signal, sys, websearch
+action, folder = sys.argv[1:]
+
+def contents():
+    return {name: open(os.path.join(folder, name), 'rb').read() for name in os.listdir(folder)}
+
+def attempt(operations):
+    def count(event, arguments):
+        nonlocal operations
+        if event != 'os.kill' and (event.startswith('os.') or event == 'open' and not str(arguments[0]).endswith('.pyc')):
+            operations -= 1
+            if operations < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+    child = os.fork()
+    if child == 0:
+        sys.addaudithook(count)
+        exec(action)
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+old, states = contents(), []
+assert attempt(1_000_000) == 0
+new, status = contents(), 9
+while status == 9:
+    for name in contents():
+        os.unlink(os.path.join(folder, name))
+    for name, data in old.items():
+        with open(os.path.join(folder, name), 'wb') as file:
+            file.write(data)
+    status = attempt(len(states))
+    states.append({name[:8] + name[-4:] if name.endswith('.bak') else name:
+                   'old' if data == old.get(name) else 'copy' if data in old.values() else
+                   'new' if data == new.get(name) else 'neither'
+                   for name, data in contents().items() if not name.endswith('.tmp')})
+assert status == 0, status
+print(json.dumps(states))
+"""
+
+
 class HomeCase(unittest.TestCase):
     """An empty codex-home."""
 
@@ -67,30 +108,15 @@ class HomeCase(unittest.TestCase):
         return table
 
 
-    def killed(self, action: str, folder: str, old: Dict[str, bytes]) -> List[Dict[str, bytes]]:
-        """The files of `folder` after `action` was killed before its first file operation, before the second, …; the last
-        state is that of a run which came to its end. Each run starts from `old` (name: content)."""
-        program = (
-            "import os, sys, websearch\n"
-            "left = int(sys.argv[2])\n"
-            "def count(event, _):\n"
-            "    global left\n"
-            "    if event == 'open' or event.startswith('os.'):\n"
-            "        left -= 1\n"
-            "        if left < 0:\n"
-            "            os._exit(9)\n"  # nothing is flushed or cleaned up, as when it is killed
-            f"sys.addaudithook(count)\n{action}\nos._exit(0)\n")
-        states: List[Dict[str, bytes]] = []
-        status = 9
-        while status == 9:
-            for name in os.listdir(folder):
-                if not os.path.isdir(os.path.join(folder, name)):
-                    os.unlink(os.path.join(folder, name))
-            for name, data in old.items():
-                Path(folder, name).write_bytes(data)
-            status = subprocess.run([sys.executable, "-c", program, folder, str(len(states))], cwd=PROJECT, timeout=30).returncode
-            states.append({name: Path(folder, name).read_bytes() for name in old})
-        self.assertEqual(status, 0)
+    def states_after_kill(self, action: str, folder: str, old: Dict[str, bytes]) -> List[Dict[str, str]]:
+        """{file name: "old", "new" or "neither"} after `action` was killed at its first file operation, at its second, …; the
+        last is that of a run which came to its end. Each run starts from `old` (name: content)."""
+        for name, data in old.items():
+            Path(folder, name).write_bytes(data)
+        printed = subprocess.run([sys.executable, "-c", KILLER, action, folder], cwd=PROJECT, stdout=subprocess.PIPE, timeout=30,
+                                 check=True).stdout
+        states: List[Dict[str, str]] = json.loads(printed)
+        self.assertLess(4, len(states))
         return states
 
 
@@ -261,16 +287,72 @@ class CodexHomeTest(HomeCase):
         self.ensure()
         self.assertEqual(self.table()["tool_timeout_sec"], 330)
 
+    @unittest.skipUnless(hasattr(os, "fork"), "needs fork")
     def test_seeding_that_is_killed_at_any_point_leaves_old_or_new_files(self) -> None:
-        old: Dict[str, bytes] = {"config.toml": b'model = "m"\n', "websearch.py": b'VERSION = "0.0.1"\n', "websearch_mcp.py": b"old"}
+        states = self.states_after_kill("websearch.ensure_codex_home_websearch(folder, None, {})", self.home, {
+            "config.toml": b'model = "m"\n', "websearch.py": b'VERSION = "0.0.1"\n', "websearch_mcp.py": b"old"})
+        for name in ("config.toml", "websearch.py", "websearch_mcp.py"):
+            self.assertEqual({state[name] for state in states}, {"old", "new"})
+        self.assertEqual(set(states[-1].values()), {"new"})
 
-        states = self.killed("websearch.ensure_codex_home_websearch(sys.argv[1], None, {})", self.home, old)
 
-        self.assertTrue(all(state["config.toml"] in (old["config.toml"], states[-1]["config.toml"]) for state in states))
-        for name in ("websearch.py", "websearch_mcp.py"):
-            self.assertEqual({state[name] for state in states}, {old[name], Path(PROJECT, name).read_bytes()})
-        self.assertIn(b"[mcp_servers.websearch]", states[-1]["config.toml"])
-        self.assertLess(2, len(states))
+class CommandTest(HomeCase):
+    """`install` by the command line; what codex makes of it is for tests/interop/check_codex.py."""
+
+    # What codex hands on to a server without being told to.
+    CODEX_DEFAULTS = ("HOME", "LOGNAME", "PATH", "SHELL", "USER", "__CF_USER_TEXT_ENCODING", "LANG", "LC_ALL", "TERM", "TMPDIR", "TZ")
+
+    def run_install(self, *arguments: str) -> str:
+        """What `install` prints; it must succeed."""
+        return subprocess.run([sys.executable, "-m", "websearch", "install", *arguments], env=bare_environment(self.environ),
+                              cwd=PROJECT, stdout=subprocess.PIPE, timeout=60, check=True).stdout.decode()
+
+    def test_server_started_as_codex_starts_it_has_the_key_and_uses_the_proxy(self) -> None:
+        with Loopback({"api.tavily.com:443": Reply(403, "not on the list")}) as proxy:
+            self.environ.update({"TAVILY_API_KEY": "tvly-CASE", "HTTPS_PROXY": proxy.url(), "WEBSEARCH_KEYLESS": "off",
+                                 "UNRELATED": "x"})
+            self.run_install("codex", "--home", self.home)
+            table, own = self.table(), bare_environment(self.environ)
+            passed = {name: own[name] for name in (*self.CODEX_DEFAULTS, *table["env_vars"]) if name in own}
+            with McpProcess(passed, script=table["args"][0]) as server:
+                server.initialize()
+                answer = server.call_tool("web_search", {"query": "x", "provider": "tavily"})["content"][0]["text"]
+        self.assertEqual([(request.method, request.target) for request in proxy.requests], [("CONNECT", "api.tavily.com:443")])
+        self.assertIn("api.tavily.com", answer)
+        self.assertNotIn("UNRELATED", passed)
+        for value in (b"tvly-CASE", proxy.host.encode()):
+            self.assertNotIn(value, self.config.read_bytes())
+
+    def test_codex_config_behind_a_link_with_windows_line_ends_is_only_added_to(self) -> None:
+        old = b"# mine\r\nmodel = \"m\"\r\n[mcp_servers . 'other']\r\ncommand = \"x\""
+        real = Path(self.root, "dotfiles.toml")
+        real.write_bytes(old)
+        self.config.symlink_to(real)
+        arguments = ("codex", "--home", self.home, "--container-path", "/home/agent/.codex")
+
+        shown = self.run_install(*arguments, "--dry-run")
+        self.assertEqual((real.read_bytes(), os.listdir(self.home)), (old, ["config.toml"]))
+        said = self.run_install(*arguments)
+        again = self.run_install(*arguments)
+
+        new = real.read_bytes()
+        self.assertTrue(self.config.is_symlink())
+        self.assertEqual((new[:len(old)], new.count(b"\n")), (old, new.count(b"\r\n")))
+        self.assertIn(new[len(old):].decode().strip().replace("\r\n", "\n"), shown.replace("\r\n", "\n"))
+        self.assertEqual(self.table()["args"], ["/home/agent/.codex/websearch_mcp.py"])
+        self.assertEqual([text.split(":")[1].strip() for text in (said, again)], ["installed", "unchanged"])
+        self.assertEqual(self.config.read_bytes(), new)
+
+    def test_claude_is_merged_into_with_a_copy(self) -> None:
+        path = Path(self.root, ".claude.json")
+        path.write_text('{"mine": 1}')
+        self.assertIn("claude mcp add", self.run_install("claude"))
+        self.run_install("claude", "--write", "--dry-run")
+        self.assertEqual(path.read_text(), '{"mine": 1}')
+        self.run_install("claude", "--write", "--container-path", "/srv/ws")
+        self.assertEqual(json.loads(path.read_text()), {"mine": 1, "mcpServers": {"websearch": {
+            "type": "stdio", "command": "python3", "args": ["/srv/ws/websearch_mcp.py"]}}})
+        self.assertEqual([copy.read_text() for copy in Path(self.root).glob(".claude.json.*.bak")], ['{"mine": 1}'])
 
 
 class InstallTest(HomeCase):
@@ -327,6 +409,16 @@ class InstallTest(HomeCase):
         self.assertIn("unchanged", second)
         backups = [name for name in os.listdir(path.parent) if name != "mcp.json"]
         self.assertEqual([Path(path.parent, name).read_bytes() for name in backups], [old.encode()])
+
+    @unittest.skipUnless(hasattr(os, "fork"), "needs fork")
+    def test_write_that_is_killed_at_any_point_leaves_the_old_or_the_new_file(self) -> None:
+        folder = os.path.join(self.root, ".cursor")
+        os.mkdir(folder)
+        action = "websearch.install_client('cursor', os.path.dirname(folder), write=True, environ={})"
+        states = self.states_after_kill(action, folder, {"mcp.json": b'{"own": 1}'})
+        self.assertEqual({state["mcp.json"] for state in states}, {"old", "new"})
+        self.assertEqual({state["mcp.json"] for state in states if len(state) == 1}, {"old"})  # no new one without a copy
+        self.assertEqual(states[-1], {"mcp.json": "new", "mcp.json.bak": "copy"})
 
     def test_write_makes_a_missing_file_with_its_folder(self) -> None:
         self.install("opencode", write=True, container_path="/opt/ws/")
