@@ -14461,11 +14461,14 @@ def merged_json(old: bytes, key: str, entry: Mapping[str, Any]) -> Tuple[bytes, 
     if servers[SERVER_KEY] == there:
         return old, "unchanged"
     indent = _JSON_INDENT.search(text)
-    data = json.dumps(config, ensure_ascii=False, allow_nan=False, indent=indent.group(1) if indent else 2).encode()
+    new = json.dumps(config, ensure_ascii=False, allow_nan=False, indent=indent.group(1) if indent else 2)
+    # half of an emoji that a client has cut in two is legal as an escape only
+    data = _LONE_SURROGATE.sub(lambda half: f"\\u{ord(half.group()):04x}", new).encode()
     data += b"\n" if text.endswith("\n") or not text else b""
     return (data.replace(b"\n", b"\r\n") if b"\r\n" in old else data), "installed" if there is None else "updated"
 
 
+_LONE_SURROGATE = Pattern("[\ud800-\udfff]")
 _JSON_INDENT = Pattern(r"^\s*\{\r?\n([ \t]{1,8})\"")
 
 
@@ -15019,6 +15022,14 @@ def make_parser() -> Any:
     return parser
 
 
+def port_number(text: str) -> int:
+    """The port in `text`, 0 for any free one; ValueError when it is none."""
+    number = int(text)
+    if not 0 <= number <= 65_535:
+        raise ValueError(text)
+    return number
+
+
 def _add_login_parsers(commands: Any) -> None:
     """login, logout, status."""
     login_parser = commands.add_parser("login", help="log in at xAI instead of using a key", description=OAUTH_NOTICE)
@@ -15026,7 +15037,7 @@ def _add_login_parsers(commands: Any) -> None:
     how.add_argument("--manual", action="store_true", help="paste the address or the code (no browser here)")
     how.add_argument("--device", action="store_true", help="enter a code on another device")
     login_parser.add_argument("--yes", action="store_true", help="the notice is agreed to")
-    login_parser.add_argument("--port", type=int, default=OAUTH_PORT, help="port of the loopback listener")
+    login_parser.add_argument("--port", type=port_number, default=OAUTH_PORT, help="port of the loopback listener")
     login_parser.set_defaults(run=command_login)
     commands.add_parser("logout", help="remove the token file").set_defaults(run=command_logout)
     status = commands.add_parser("status", help="what is known of the login")

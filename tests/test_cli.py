@@ -56,7 +56,7 @@ class Commands(unittest.TestCase):
         self.assertEqual((status, map_status), (0, 0))
 
     def test_wrong_usage_is_status_2(self) -> None:
-        for arguments in ((), ("nonsense",), ("search",), ("install", "nobody")):
+        for arguments in ((), ("nonsense",), ("search",), ("install", "nobody"), ("login", "--port", "99999")):
             self.assertEqual(run(*arguments)[0], 2, arguments)
 
     def test_a_bad_argument_is_named(self) -> None:

@@ -312,6 +312,7 @@ class CommandTest(HomeCase):
             self.environ.update({"TAVILY_API_KEY": "tvly-CASE", "HTTPS_PROXY": proxy.url(), "WEBSEARCH_KEYLESS": "off",
                                  "UNRELATED": "x"})
             self.run_install("codex", "--home", self.home)
+            self.assertTrue(list(Path(self.home, "__pycache__").glob("websearch.*.pyc")))  # codex waits a second for the first start
             table, own = self.table(), bare_environment(self.environ)
             passed = {name: own[name] for name in (*self.CODEX_DEFAULTS, *table["env_vars"]) if name in own}
             with McpProcess(passed, script=table["args"][0]) as server:
@@ -433,6 +434,12 @@ class InstallTest(HomeCase):
                 (dict(entry), "unchanged", entry)):
             data, said = websearch.merged_json(json.dumps({"mcpServers": {"websearch": there}}).encode(), "mcpServers", entry)
             self.assertEqual((said, json.loads(data)["mcpServers"]["websearch"]), (outcome, after))
+
+    def test_half_an_emoji_in_the_users_file_stays_what_it_was(self) -> None:
+        old = b'{"history": "cut \\ud83d here, whole \\ud83d\\ude00 there"}'
+        data, said = websearch.merged_json(old, "mcpServers", {"command": "python3"})
+        self.assertEqual((said, json.loads(data)["history"]), ("installed", json.loads(old)["history"]))
+        self.assertIn(b"cut \\ud83d here", data)
 
     def test_json_that_would_lose_something_is_refused_and_not_touched(self) -> None:
         path = Path(self.root, ".gemini", "settings.json")

@@ -43,6 +43,19 @@ trust_level = "trusted"
 [analytics]
 enabled = false"""  # and no newline at the end
 
+SPELLINGS = {  # further ways to write a configuration that codex reads
+    "Windows line ends": b"# mine\r\nmodel = \"m\"\r\n[mcp_servers.other]\r\ncommand = \"x\"\r\n",
+    "a dotted server": b'mcp_servers.other.command = "x"',
+    "a table in a string": b'developer_instructions = """\n[mcp_servers.websearch]\n"""\n[mcp_servers.other]\ncommand = "x"\n',
+    "an inline server": b'[mcp_servers]\nother = { command = "x", args = [\n"a", # one\n] }\n',
+    "nothing but a comment": b"# soon",
+}
+OWN_TABLES = {  # the user's own table for the name: nothing is added
+    "a quoted key": b'model = "m"\n[mcp_servers."websearch"]\ncommand = "mine"\n',
+    "spaces and dots": b"[ mcp_servers . 'websearch' ]  # spaced\ncommand = \"mine\"\n",
+    "an inline table": b'mcp_servers = { websearch = { command = "mine" } }\n',
+}
+
 
 class Model:
     """Asks for the calls one after the other, each in the way in which the tools were offered; then ends the turn."""
@@ -127,6 +140,22 @@ def check_listing(checks: Checks, codex: str, world: World, script: Path) -> Non
         transport.get("env_vars") or ()), ours)
 
 
+def check_spellings(checks: Checks, codex: str) -> None:
+    """However the configuration is written, its bytes stay and codex reads the result."""
+    with World() as world:
+        config = world.home / ".codex" / "config.toml"
+        for name, old in {**SPELLINGS, **OWN_TABLES}.items():
+            config.parent.mkdir(exist_ok=True)
+            config.write_bytes(old)
+            install(world, "codex")
+            new = config.read_bytes()
+            listed = Finished([codex, "mcp", "list", "--json"], world.environment({}), world.project)
+            servers = {server["name"]: server["transport"]["command"] for server in json.loads(listed.text or "[]")}
+            kept = new == old and servers == {"websearch": "mine"}
+            added = new.startswith(old) and new != old and servers.pop("websearch", "") == "python3" and set(servers) <= {"other"}
+            checks.check(f"codex mcp list reads {name}", kept if name in OWN_TABLES else added, (listed, new))
+
+
 def check_mode(checks: Checks, codex: str, mode: str, slug: str) -> None:
     """One session in a new home: installed, listed, and both tools called."""
     with World() as world:
@@ -160,6 +189,7 @@ def check(checks: Checks) -> None:
     codex = executable("@openai/codex@latest", "@openai/codex-*/vendor/*/bin/codex", ".bin/codex")
     with World() as world:
         models = choose_models(codex, world)
+    check_spellings(checks, codex)
     for mode in ("functions", "tool search", "code"):
         if mode in models:
             check_mode(checks, codex, mode, models[mode])
