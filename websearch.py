@@ -14386,7 +14386,7 @@ class _Client(NamedTuple):
     title: str
     file: str
     key: str = "mcpServers"
-    form: str = "plain"  # or "stdio" (with a type), or "opencode"
+    form: str = "plain"  # or "stdio" (with a type), "named" (with names of variables), or "opencode"
     command: str = ""  # a command of the client's own that does the same; {json}, {words} are filled in
     mac_file: str = ""
     windows_file: str = ""
@@ -14403,19 +14403,26 @@ _CLIENTS: Dict[str, _Client] = {
     "vscode": _Client("VS Code", ".config/Code/User/mcp.json", "servers", "stdio", "code --add-mcp {json}",
                       "Library/Application Support/Code/User/mcp.json", "AppData/Roaming/Code/User/mcp.json",
                       hands_on=False),
-    "gemini": _Client("Gemini CLI", ".gemini/settings.json", command="gemini mcp add --scope user websearch {words}"),
+    "gemini": _Client("Gemini CLI", ".gemini/settings.json", form="named"),
     "opencode": _Client("opencode", ".config/opencode/opencode.json", "mcp", "opencode"),
 }
 CLIENT_NAMES = ("codex", *_CLIENTS)
+# Gemini CLI hands on a variable whose name has such a word, or whose value is a URL with a password, only when the entry
+# names it (its environment sanitization, version 0.61.0).
+_WITHHELD_NAME = Pattern(r"TOKEN|SECRET|PASSWORD|KEY|AUTH|PRIVATE|CERT|PROXY", re.I)
 
 
-def client_entry(name: str, command_args: Sequence[str], command: str = "python3") -> Dict[str, Any]:
-    """The object that the client `name` wants for our server."""
+def client_entry(name: str, command_args: Sequence[str], command: str = "python3",
+                 names: Sequence[str] = ()) -> Dict[str, Any]:
+    """The object that the client `name` wants for our server; `names` are those that it may read."""
     form = _CLIENTS[name].form
     if form == "opencode":
         return {"type": "local", "command": [command, *command_args], "enabled": True}
     entry: Dict[str, Any] = {"type": "stdio"} if form == "stdio" else {}
-    return {**entry, "command": command, "args": list(command_args)}
+    entry.update(command=command, args=list(command_args))
+    if form == "named":  # the client fills in the values; one that is not set becomes empty, which counts as not set
+        entry["env"] = {name: "${" + name + "}" for name in names if _WITHHELD_NAME.search(name)}
+    return entry
 
 
 def _client_path(name: str, home: str, environ: Mapping[str, str]) -> str:
@@ -14458,6 +14465,8 @@ def merged_json(old: bytes, key: str, entry: Mapping[str, Any]) -> Tuple[bytes, 
     if there is not None and SERVER_FILES[1] not in json.dumps(there):
         return old, "kept"
     servers[SERVER_KEY] = {**there, **entry} if isinstance(there, dict) else dict(entry)
+    if isinstance(there, dict) and isinstance(there.get("env"), dict) and "env" in entry:
+        servers[SERVER_KEY]["env"] = {**entry["env"], **there["env"]}  # what the user has put in stays
     if servers[SERVER_KEY] == there:
         return old, "unchanged"
     indent = _JSON_INDENT.search(text)
@@ -14526,7 +14535,7 @@ def install_client(name: str, home: str = "", container_path: str = "", write: b
     client, path = _CLIENTS[name], _client_path(name, home, environ)
     command = "python" if os.name == "nt" else "python3"
     args = [_script_path(container_path, os.path.dirname(os.path.abspath(__file__)))]
-    entry = client_entry(name, args, command)
+    entry = client_entry(name, args, command, forwarded_names(environ))
     if write and not dry_run:
         if name == "opencode" and os.path.exists(path + "c") and not os.path.exists(path):
             path += "c"  # opencode.jsonc: merged into as well when it has no comments

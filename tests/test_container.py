@@ -94,9 +94,12 @@ class AloneTest(unittest.TestCase):
     def test_command_line_needs_no_home(self) -> None:
         status, text, errors = self.run_file("websearch.py", "doctor", "--json", settings={"TAVILY_API_KEY": "tvly-canary"})
         self.assertEqual((status, errors, json.loads(text)["search_chain"][0]), (0, "", "tavily"))
-        for command, words in (("init", "WEBSEARCH_CONFIG"), ("login", "GROK_SEARCH_AUTH_FILE"), ("status", "")):
-            status, _, errors = self.run_file("websearch.py", command)
-            self.assertEqual((status, errors.count("\n") <= 1, words in errors, "Traceback" in errors), (1, True, True, False), command)
+        program = ("import sys; sys.path.insert(0, sys.argv[1]); import websearch\n"
+                   "for command in ('init', 'login', 'logout', 'status'): print(command, websearch.main([command]))")
+        done = subprocess.run([sys.executable, "-I", "-S", "-c", program, str(self.folder)], env={}, capture_output=True, timeout=60)
+        for words in (b"init 1", b"login 1", b"nobody was logged in", b"logout 0", b"status 1"):
+            self.assertIn(words, done.stdout)
+        self.assertRegex(done.stderr, rb"^[^\n]*WEBSEARCH_CONFIG[^\n]*\n[^\n]*GROK_SEARCH_AUTH_FILE[^\n]*\n$")
 
 
 if __name__ == "__main__":

@@ -382,7 +382,7 @@ class InstallTest(HomeCase):
         plain: Dict[str, Any] = {"command": "python3", "args": [script]}
         for name, key, entry in (("claude", "mcpServers", {"type": "stdio", **plain}), ("claude-desktop", "mcpServers", plain),
                                  ("cursor", "mcpServers", {"type": "stdio", **plain}),
-                                 ("vscode", "servers", {"type": "stdio", **plain}), ("gemini", "mcpServers", plain),
+                                 ("vscode", "servers", {"type": "stdio", **plain}),
                                  ("opencode", "mcp", {"type": "local", "command": ["python3", script], "enabled": True})):
             with self.subTest(name=name):
                 text = self.install(name)
@@ -390,6 +390,20 @@ class InstallTest(HomeCase):
                 self.assertEqual(shown, {key: {"websearch": entry}})
         self.assertEqual(os.listdir(self.root), ["codex-home"])
         self.assertIn(f"claude mcp add --scope user websearch -- python3 {script}", self.install("claude"))
+
+    def test_gemini_is_told_the_names_of_what_it_would_withhold(self) -> None:
+        self.environ.update({"EXA_API_KEY": "exa-canary", "CHAT_SEARCH_KEY_ENV": "MY_CHAT_KEY"})
+        path = Path(self.root, ".gemini", "settings.json")
+        self.install("gemini", write=True)
+        env = json.loads(path.read_bytes())["mcpServers"]["websearch"]["env"]
+        self.assertTrue(all(value == "${" + name + "}" for name, value in env.items()))
+        self.assertLessEqual({v.name for v in websearch.VARIABLES if v.kind in ("secret", "proxy")} | {"MY_CHAT_KEY"}, set(env))
+        self.assertNotIn("SEARXNG_URL", env)
+        self.assertNotIn("canary", path.read_text())
+        path.write_text(json.dumps({"mcpServers": {"websearch": {"args": ["/old/websearch_mcp.py"], "env": {"EXA_API_KEY": "own"}}}}))
+        self.install("gemini", write=True)
+        self.assertEqual(json.loads(path.read_bytes())["mcpServers"]["websearch"]["env"], {**env, "EXA_API_KEY": "own"})
+        self.assertIn("unchanged", self.install("gemini", write=True))
 
     def test_write_merges_and_leaves_a_copy_of_the_old_file(self) -> None:
         path = Path(self.root, ".cursor", "mcp.json")

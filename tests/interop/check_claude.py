@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
@@ -100,6 +101,12 @@ def check_era(checks: Checks, era: str, version: str) -> None:
         said = install(world, "claude", "--write", "--container-path", str(server.parent))
         checks.check(f"{era}: install keeps what is there and makes a copy", json.loads(file.read_text())["myOwn"] == [1, 2]
                      and len(list(world.home.glob(".claude.json.*.bak"))) == 1, said)
+        entry = json.loads(file.read_text())["mcpServers"]["websearch"]
+        shown = re.search(r"^ +claude (mcp add .*)$", install(world, "claude", "--container-path", str(server.parent)), re.M)
+        file.unlink()
+        added = Finished([claude, *shlex.split(shown.group(1) if shown else "")], environment, world.project)
+        again = json.loads(file.read_text())["mcpServers"].get("websearch") if file.exists() else {}
+        checks.check(f"{era}: the command that install shows does the same", {**again, "env": {}} == {**entry, "env": {}}, added)
         listed = Finished([claude, "mcp", "get", "websearch"], environment, world.project)
         checks.check(f"{era}: claude mcp get reads it and connects", "Connected" in listed.text and str(server) in listed.text, listed)
         done = Finished([claude, "-p", "Look it up.", "--output-format", "stream-json", "--verbose", "--model", "claude-sonnet-4-5",

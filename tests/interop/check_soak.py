@@ -21,9 +21,9 @@ from tests.support import Hold, Loopback, McpProcess, RawLoopback, RecordedReque
 
 CALLS, LONG_CALLS = 1_500, 10_000
 AT_ONCE = 8
-GROWTH_KIB = 4 * 1024  # allocators keep a little; a leak of 1 KB a call would be 10 MB in the long run
-GROWTH_THREADS = 2
-GROWTH_DESCRIPTORS = 4  # idle connections come and go
+GROWTH_KIB = 6 * 1024  # allocators keep a little; a leak of 1 KB a call would be 10 MB in the long run
+GROWTH_THREADS = 16  # workers start on demand; a thread lost by one call in ten would be a hundred
+GROWTH_DESCRIPTORS = 16  # idle connections come and go
 PAGE = b"<title>Page</title><main>" + b"<p>Words of a paragraph with <a href='/next'>a link</a>.</p>" * 60
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n"
 
