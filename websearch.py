@@ -2953,7 +2953,7 @@ _IMPLIED_END: Dict[str, Tuple[FrozenSet[str], FrozenSet[str]]] = {
     "option": (frozenset(("option",)), frozenset(("select", "datalist"))),
     "a": (frozenset(("a",)), frozenset(("table", "td"))),
 }
-_IMPLIES_P, _IMPLIES_RULE = 1, 2  # what a start tag may end: an open p; what its rule says
+_NO_RULE: Tuple[FrozenSet[str], FrozenSet[str]] = (frozenset(), frozenset())
 _CELL_BARRIER = frozenset(("td", "th", "table"))  # an end tag does not reach out of its cell …
 _END_BARRIERS: Dict[str, FrozenSet[str]] = {  # … but those of the table itself do
     "table": frozenset(), "tr": frozenset(("table",)), "td": frozenset(("table",)), "th": frozenset(("table",)),
@@ -2963,29 +2963,69 @@ _END_BARRIERS: Dict[str, FrozenSet[str]] = {  # … but those of the table itsel
 _NAME = Pattern(r"[a-zA-Z][^\s/>]*")
 _ATTRIBUTE = Pattern(r"""([^\s"'>/=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"']\S*)))?""")
 _QUOTE_OR_END = Pattern("[\"'>]")
-_NO_ATTRIBUTES: Dict[str, str] = {}
+_ENDS_P, _HAS_RULE, _IS_RAW, _IS_NOTED, _IS_PAGE = 1, 2, 4, 8, 16  # what is special about a start tag, added up
+_NOTED_TAGS = frozenset("title meta link base frame script h1 time a".split())  # looked at again by their tags
+
+
+class _Kind:
+    """What the tags of one name have in common."""
+
+    __slots__ = ("is_block", "is_end", "is_void", "length", "special", "tag")
+
+    def __init__(self, name: str) -> None:
+        self.is_end = name[0] == "/"
+        self.tag = tag = name.strip("/").partition("/")[0].lower()
+        self.length = len(tag)  # of the name as it is written; an end tag has no attributes to look for behind it
+        self.is_block, self.is_void = tag in _BLOCKS, tag in _VOID
+        ends = _HAS_RULE if tag in _IMPLIED_END else _ENDS_P if tag in _CLOSES_P else 0
+        noted = _IS_NOTED if tag in _NOTED_TAGS else 0
+        self.special = _IS_PAGE if tag in ("html", "head", "body") else ends + noted + (_IS_RAW if tag in _RAW else 0)
 
 
 class _Shape:
     """A tag as it is written. Tags written alike share one shape, so that each spelling is judged only once."""
 
-    __slots__ = ("_attributes", "implies", "is_empty", "is_end", "role", "source", "tag")
+    __slots__ = ("_attributes", "_card", "is_block", "is_empty", "is_end", "role", "source", "special", "tag")
 
-    def __init__(self, tag: str, source: str, is_end: bool = False) -> None:
-        self.tag, self.source, self.is_end = tag, source, is_end
-        self.is_empty = tag in _VOID or (source.endswith("/") and tag not in _RAW and _is_self_closed(tag, source))
-        self.implies = _IMPLIES_RULE if tag in _IMPLIED_END else _IMPLIES_P if tag in _CLOSES_P else 0
-        self._attributes: Optional[Dict[str, str]] = None if source else _NO_ATTRIBUTES
-        self.role = "" if is_end else _role_of(self)
+    def __init__(self, kind: _Kind, source: str) -> None:
+        self.tag, self.source, self.special, self.is_end, self.is_block = (
+            kind.tag, source, kind.special, kind.is_end, kind.is_block)
+        self.is_empty = kind.is_void or (
+            source[-1:] == "/" and not kind.special & _IS_RAW and _is_self_closed(kind.tag, source))
+        self.role = self._card = ""
+        self._attributes: Optional[Dict[str, str]] = None
+
+    def card(self) -> str:
+        """Tag and classes: what cards of one kind have in common."""
+        if not self._card:
+            self._card = self.tag + " " + (self.value("class") if self.source else "")
+        return self._card
 
     def attributes(self) -> Dict[str, str]:
         """Attribute values by lower-case name, entities decoded; the first of a repeated name counts."""
         if self._attributes is None:
             found: Dict[str, str] = {}
-            for name, double, single, bare in _ATTRIBUTE.findall(self.source[:MAX_ATTRIBUTE_CHARS]):
-                found.setdefault(name.lower(), unescape_html(double or single or bare))
+            if self.source:
+                for name, double, single, bare in _ATTRIBUTE.findall(self.source[:MAX_ATTRIBUTE_CHARS]):
+                    found.setdefault(name.lower(), unescape_html(double or single or bare))
             self._attributes = found
         return self._attributes
+
+    def value(self, name: str) -> str:
+        """The value of one attribute, entities decoded; "" when it is absent. Most tags are written plainly, and their
+        values are found without taking the whole tag apart."""
+        source = self.source
+        if self._attributes is None:
+            start = source.find(name)
+            if start < 0 and name not in source.lower():
+                return ""
+            begin = start + len(name) + 2
+            if (start > 0 and source[begin - 2:begin] == '="' and source[start - 1] in " \n\t" and begin < MAX_ATTRIBUTE_CHARS
+                    and "'" not in source and not source.count('"', 0, start) & 1):
+                end = source.find('"', begin, MAX_ATTRIBUTE_CHARS)
+                if end >= 0:
+                    return unescape_html(source[begin:end])
+        return self.attributes().get(name, "")
 
 
 def _is_self_closed(tag: str, source: str) -> bool:
@@ -3003,6 +3043,7 @@ class Element:
         self.shape = shape
         self.parent = parent
         self.children: List[Union[str, Element]] = []
+        # Characters of its own strings at first; `_weigh` adds those below.
         self.text = self.link = self.run = self.run_link = 0
         self.prose = 0.0
         self.out: Any = None
@@ -3010,12 +3051,12 @@ class Element:
 
 def attribute(element: Element, name: str) -> str:
     """The value of an attribute, entities decoded and trimmed; "" when it is absent."""
-    return element.shape.attributes().get(name, "").strip()
+    return element.shape.value(name).strip() if element.shape.source else ""
 
 
 def class_names(element: Element) -> List[str]:
     """The class names of an element."""
-    return element.shape.attributes().get("class", "").split()
+    return element.shape.value("class").split()
 
 
 def elements(root: Element, tag: Optional[str] = None, class_name: Optional[str] = None) -> Iterator[Element]:
@@ -3044,7 +3085,7 @@ def _raw_text(element: Element, block_gap: str = " ") -> str:
         if isinstance(node, str):
             pieces.append(node)
         elif node.tag not in _INVISIBLE or node is element:
-            if node.tag in _BLOCKS or node.tag == "br":
+            if node.shape.is_block or node.tag == "br":
                 pieces.append(block_gap)
                 stack.append(block_gap)
             stack.extend(reversed(node.children))
@@ -3071,49 +3112,68 @@ class _TreeBuilder:
         if self.truncated:
             self.chunks.pop()  # all the rest of the page
         self.is_xhtml = markup[:200].lstrip().startswith("<?xml")
-        self.root = Element(_Shape("#page", ""), None)
+        self.shapes = _Shapes()
+        self.root = Element(_Shape(_Kind("#page"), ""), None)
         self.order: List[Element] = [self.root]  # all elements, parents before children
+        self.noted: List[Element] = []  # those of _NOTED_TAGS
         self.open: List[Element] = [self.root]
-        self.open_count: Dict[str, int] = {}
+        self.tags: List[str] = ["#page"]  # of the open elements
         self.page_attributes: Dict[str, str] = {}  # of html and body
         self.slips = 0
 
     def build(self) -> Element:
         """The root, once all pieces are read."""
-        chunks, order, stack = self.chunks, self.order, self.open
-        shapes: Dict[str, _Shape] = {}
-        self.root.children.append(chunks[0])
-        index, count = 1, len(chunks)
-        open_count, max_elements = self.open_count, self.max_elements
-        while index < count:
-            chunk = chunks[index]
-            index += 1
+        stack, tags, order, known = self.open, self.tags, self.order, self.shapes.known
+        is_long = len(self.chunks) > self.max_elements
+        self.root.children.append(self.chunks[0])
+        resume = 1  # the first piece that no tag before has used up
+        for index, chunk in enumerate(self.chunks):
+            if index < resume:
+                continue
             head, closed, text = chunk.partition(">")
-            shape = shapes.get(head) if closed else None
-            if shape is None:
-                head, text, index = self._read_new(chunk, head, closed, text, index)
-                if head:
-                    shape = shapes.get(head)
-                    if shape is None:
-                        shape = shapes[head] = _shape_of(head)
+            shape = known.get(head)
+            if shape is None or not closed:
+                head, text, resume = self._read_new(chunk, head, closed, text, index + 1)
+                shape = (known.get(head) or self.shapes.add(head)) if head else None
             if shape is not None:
-                tag = shape.tag
+                special = shape.special
                 if shape.is_end:
-                    if stack[-1].tag == tag and len(stack) > 1:
+                    if tags[-1] == shape.tag:
+                        tags.pop()
                         stack.pop()
-                        open_count[tag] -= 1
                     else:
-                        self._close(tag)
+                        self._close(shape.tag)
+                elif special & _IS_PAGE:
+                    self.page_attributes = {**shape.attributes(), **self.page_attributes}
                 else:
-                    self._open(shape)
-                    if tag in _RAW:
-                        text, index = self._read_raw(shape, text, index)
-                    if len(order) > max_elements:
+                    if special and (special & _HAS_RULE or "p" in tags):
+                        self._end_implied(shape.tag)
+                    current = stack[-1]
+                    element = Element(shape, current)
+                    current.children.append(element)
+                    order.append(element)
+                    if not shape.is_empty and len(stack) < MAX_DEPTH:
+                        stack.append(element)
+                        tags.append(shape.tag)
+                    if special >= _IS_RAW:
+                        text, resume = self._note(element, text, max(resume, index + 1))
+                    if is_long and len(order) > self.max_elements:
                         self.truncated = True
                         break
             if text:
-                stack[-1].children.append(text)
+                current = stack[-1]
+                current.children.append(text)
+                if not text.isspace():
+                    size = len(text.strip())
+                    current.text += size
+                    current.run += size
         return self.root
+
+    def _note(self, element: Element, text: str, index: int) -> Tuple[str, int]:
+        """The text behind a special tag and the next index; the element is remembered or its raw text read."""
+        if element.shape.special & _IS_NOTED:
+            self.noted.append(element)
+        return self._read_raw(element.shape, text, index) if element.shape.special & _IS_RAW else (text, index)
 
     def _read_new(self, chunk: str, head: str, closed: str, text: str, index: int) -> Tuple[str, str, int]:
         """As `_read_odd`, for a piece whose tag has not been seen before, which mostly is an everyday one."""
@@ -3183,69 +3243,45 @@ class _TreeBuilder:
         length = len(closer)
         while index < count and not (chunks[index][:1] == "/" and chunks[index][:length].lower() == closer):
             index += 1
-        if shape.tag in ("iframe", "svg") or (shape.tag == "script" and not _SCRIPT_WITH_TEXT.search(shape.source)):
+        if shape.tag in ("iframe", "style", "svg") or (shape.tag == "script" and not _SCRIPT_WITH_TEXT.search(shape.source)):
             return "", index
         return ("<".join([text, *chunks[start:index]]) if index > start else text), index
 
-    def _open(self, shape: _Shape) -> None:
-        """Append an element for a start tag."""
-        tag = shape.tag
-        if tag == "html" or tag == "body" or tag == "head":
-            if shape.source:
-                self.page_attributes = {**shape.attributes(), **self.page_attributes}
-            return
-        implies = shape.implies
-        if implies and (implies == _IMPLIES_RULE or self.open_count.get("p")):
-            self._end_implied(tag)
-        parent = self.open[-1]
-        element = Element(shape, parent)
-        parent.children.append(element)
-        self.order.append(element)
-        if not shape.is_empty and len(self.open) < MAX_DEPTH:
-            self.open.append(element)
-            self.open_count[tag] = self.open_count.get(tag, 0) + 1
-
     def _end_implied(self, tag: str) -> None:
         """Close what the start tag `tag` ends without saying so: an open p, the item or cell before."""
-        count = self.open_count
-        if count.get("p") and tag in _CLOSES_P:
-            for depth in range(len(self.open) - 1, 0, -1):
-                name = self.open[depth].tag
-                if name == "p":
+        tags = self.tags
+        if tag in _CLOSES_P and "p" in tags:
+            for depth in range(len(tags) - 1, 0, -1):
+                if tags[depth] == "p":
                     self._close_from(depth)
                     break
-                if name in _BLOCKS:
+                if tags[depth] in _BLOCKS:
                     break
-        rule = _IMPLIED_END.get(tag)
-        if rule and any(count.get(name) for name in rule[0]):
-            for depth in range(len(self.open) - 1, 0, -1):
-                name = self.open[depth].tag
-                if name in rule[0]:
-                    self._close_from(depth)
-                    break
-                if name in rule[1]:
-                    break
+        ends, barriers = _IMPLIED_END.get(tag, _NO_RULE)
+        if tags[-1] in barriers or ends.isdisjoint(tags):
+            return
+        for depth in range(len(tags) - 1, 0, -1):
+            if tags[depth] in ends:
+                self._close_from(depth)
+                break
+            if tags[depth] in barriers:
+                break
 
     def _close(self, tag: str) -> None:
         """Close the nearest open element of the end tag `tag`; an end tag without one changes nothing."""
-        stack = self.open
-        if stack[-1].tag == tag:
-            stack.pop()
-            self.open_count[tag] -= 1
-            return
-        if not self.open_count.get(tag):
-            if tag in _HEADINGS and stack[-1].tag in _HEADINGS:
-                self._close_from(len(stack) - 1)
+        tags = self.tags
+        if tag not in tags:
+            if tag in _HEADINGS and tags[-1] in _HEADINGS:
+                self._close_from(len(tags) - 1)
             return
         barriers = _END_BARRIERS.get(tag, _CELL_BARRIER)
         is_inline = tag not in _BLOCKS
         crossed_block = False
-        for depth in range(len(stack) - 1, 0, -1):
-            name = stack[depth].tag
+        for depth in range(len(tags) - 1, 0, -1):
+            name = tags[depth]
             if name == tag:
                 if crossed_block:  # <a><div></a>: only the link ends here
-                    del stack[depth]
-                    self.open_count[tag] -= 1
+                    del self.open[depth], tags[depth]
                 else:
                     self._close_from(depth)
                 return
@@ -3255,9 +3291,7 @@ class _TreeBuilder:
 
     def _close_from(self, depth: int) -> None:
         """Close all open elements from `depth` on."""
-        for element in self.open[depth:]:
-            self.open_count[element.tag] -= 1
-        del self.open[depth:]
+        del self.open[depth:], self.tags[depth:]
 
 
 def _tag_end(source: str) -> int:
@@ -3292,30 +3326,16 @@ def _tag_name(head: str) -> str:
     return found.group().lower() if found else ""
 
 
-def _shape_of(head: str) -> _Shape:
-    """The shape of the tag whose text between "<" and ">" is `head`."""
-    is_end = head[0] == "/"
-    name = _NAME.match(head, 1 if is_end else 0).group()
-    return _Shape(name.lower(), "" if is_end else head[len(name):], is_end)
-
-
 # Roles: what a tag says about the element, before its content is looked at.
 _HIDDEN = "hidden"  # never shown
 _VEILED = "veiled"  # visibility or opacity: shown only where one such element holds all of the page
 _EXTRA = "extra"  # navigation and the like: dropped unless it holds much of the prose
+_UNSEEN = (_HIDDEN, _VEILED)
 _COMMENTS = "comments"  # dropped under an article, kept in a forum
 
+_FAR_AWAY = Pattern(r"-\d{3,}")
+_EDGES = ("left", "right", "top", "bottom", "text-indent")
 _RENDERED_MATH = Pattern(r"(?:^|\s)(?:katex-html|MathJax(?:_\w+)?|MJX_Assistive_MathML)(?:\s|$)")
-_STYLE_HIDDEN = Pattern(
-    r"display:none|font-size:0(?:\.0+)?(?:px|pt|em|rem|%|;|!|$)|text-indent:-\d{3,}|(?:left|top|right|"
-    r"bottom):-\d{3,}|"
-    r"clip:rect\((?:0(?:px)?[, ]?){4}\)|clip:rect\(1px[, ]?1px|clip-path:inset\((?:50|100)%|"
-    r"transform:scale\(0(?:\.0+)?\)|color:transparent|"
-    r"(?:^|;)(?:max-)?(?:height|width):[01](?:px)?;(?:.*;)?overflow:hidden|"
-    r"overflow:hidden;(?:.*;)?(?:max-)?(?:height|width):[01](?:px)?(?:;|!|$)")
-_STYLE_VEILED = Pattern(r"visibility:(?:hidden|collapse)|opacity:0?(?:\.0+)?(?:;|!|%|$)|opacity:0;")
-_STYLE_COLOR = Pattern(r"(?:^|;)color:([^;!]+)")
-_STYLE_BACKGROUND = Pattern(r"(?:^|;)background(?:-color)?:([^;!]+)")
 _VISUALLY_HIDDEN = Pattern(
     r"(?i)(?:^|[\s\"'=])(?:sr-only|visually-?hidden|screen-reader(?:-text|-only)?|a11y-hidden)(?:[\s\"'>]|$)")
 _EXTRA_TAGS = frozenset("nav footer aside dialog button search".split())
@@ -3340,52 +3360,63 @@ _EXTRA_PAIRS = frozenset((  # two words of one class name, side by side
     "sign up", "pop up"))
 _ABOUT_OTHERS = frozenset("has with without no is hide show post type tag category status format".split())
 _COMMENT_WORDS = frozenset("comment comments commentlist disqus respond replies livefyre".split())
+_ROLE_WORDS = _EXTRA_WORDS | _COMMENT_WORDS | {pair.split()[0] for pair in _EXTRA_PAIRS}  # others tell nothing
 _GRID_WORDS = frozenset(("grid", "col", "cols"))
 _CLASS_SEPARATORS = str.maketrans("-_", "  ")
 
 
-def _role_of(shape: _Shape) -> str:
-    """The role that a start tag's name and attributes give, "" for none."""
-    tag, source = shape.tag, shape.source
-    if tag in _INVISIBLE:
-        is_content = (tag == "script" and "math/tex" in source) or (tag == "input" and "checkbox" in source)
-        return "" if is_content else _HIDDEN
-    if source:
-        if "mw-editsection" in source or "hideme" in source:  # MediaWiki's edit links, rustdoc's "expand description"
-            return _HIDDEN
-        if ("style" in source or "hidden" in source or "sr-only" in source or "screen-reader" in source
-                or "katex" in source or "athJax" in source or "STYLE" in source or "HIDDEN" in source):
-            role = _hiding_role(shape, tag)
-            if role:
-                return role
-        if tag in _JUDGED_BY_CLASS:
-            role = _class_role(shape, tag)
-            if role:
-                return role
-    return _EXTRA if tag in _EXTRA_TAGS else ""
-
-
 def _hiding_role(shape: _Shape, tag: str) -> str:
     """_HIDDEN or _VEILED where attributes or inline style hide the element."""
-    attributes = shape.attributes()
-    names = attributes.get("class", "")
+    source = shape.source
+    if "mw-editsection" in source or "hideme" in source:  # MediaWiki's edit links, rustdoc's "expand description"
+        return _HIDDEN
+    names = shape.value("class")
     if "mwe-math" in names:
         return ""  # Wikipedia hides the formula's text behind its picture
-    if "hidden" in attributes and attributes["hidden"].lower() != "until-found":
-        return _HIDDEN
-    if (_VISUALLY_HIDDEN.search(names) and tag not in _HEADINGS) or _RENDERED_MATH.search(names):
-        return _HIDDEN
-    style = attributes.get("style", "")
-    if style:
-        style = "".join(style.lower().split())
-        if _STYLE_HIDDEN.search(style):
+    if " hidden" in source or " HIDDEN" in source:
+        attributes = shape.attributes()
+        if "hidden" in attributes and attributes["hidden"].lower() != "until-found":
             return _HIDDEN
-        if _STYLE_VEILED.search(style):
-            return _VEILED
-        color, background = _STYLE_COLOR.search(style), _STYLE_BACKGROUND.search(style)
-        if color and background and _plain_color(color.group(1)) == _plain_color(background.group(1)):
+    lowered = names.lower()
+    if ("sr-only" in lowered or "hid" in lowered or "screen-r" in lowered) and tag not in _HEADINGS and (
+            _VISUALLY_HIDDEN.search(lowered)):
+        return _HIDDEN
+    if ("katex" in lowered or "mathjax" in lowered or "mjx" in lowered) and _RENDERED_MATH.search(names):
+        return _HIDDEN
+    style = shape.value("style")
+    return _role_of_style("".join(style.lower().split())) if style else ""
+
+
+def _role_of_style(style: str) -> str:
+    """_HIDDEN or _VEILED where an inline style, in lower case and without blanks, says so."""
+    found: Dict[str, str] = {}
+    for declaration in style.split(";"):
+        name, _, value = declaration.partition(":")
+        found[name] = value = value.partition("!")[0]
+        if value[:1] == "-" and name.endswith(_EDGES) and _FAR_AWAY.match(value):
             return _HIDDEN
-    return ""
+    get = found.get
+    if get("display") == "none" or get("color") == "transparent" or _is_zero(get("font-size", "")):
+        return _HIDDEN
+    if get("overflow") == "hidden" and any(
+            get(name) in _TINY for name in ("height", "width", "max-height", "max-width")):
+        return _HIDDEN
+    clip = get("clip", "").replace("px", "").replace(",", "")
+    if clip in ("rect(0000)", "rect(1111)") or get("clip-path", "").startswith(("inset(50%", "inset(100%")) or (
+            "scale(0)" in get("transform", "")):
+        return _HIDDEN
+    if get("visibility") in ("hidden", "collapse") or _is_zero(get("opacity", "")):
+        return _VEILED
+    background = get("background-color") or get("background")
+    return _HIDDEN if background and _plain_color(background) == _plain_color(get("color", "")) else ""
+
+
+_TINY = ("0", "0px", "1px")
+
+
+def _is_zero(length: str) -> bool:
+    """Whether a length or number of a style is nothing: 0, 0.00, 0px."""
+    return length[:1] in ("0", ".") and not length.rstrip("%emprtx").strip("0.")
 
 
 _COLOR_NAMES = {"white": "#fff", "#ffffff": "#fff", "rgb(255,255,255)": "#fff", "black": "#000", "#000000": "#000"}
@@ -3395,30 +3426,14 @@ def _plain_color(color: str) -> str:
     return _COLOR_NAMES.get(color, color)
 
 
-def _class_role(shape: _Shape, tag: str) -> str:
-    """_EXTRA or _COMMENTS where class, id or role tell that the element is not main content."""
-    attributes = shape.attributes()
-    role = attributes.get("role", "").lower()
-    if role in _EXTRA_ROLES:
+def _role_of_class(name: str) -> str:
+    """_EXTRA or _COMMENTS where a class name says so of its own element, which `has-sidebar` does not; else ""."""
+    parts = name.replace("-", " ").replace("_", " ").split()
+    if not parts or parts[0] in _ABOUT_OTHERS or ":" in name or "[" in name or not _GRID_WORDS.isdisjoint(parts):
+        return ""
+    if not _EXTRA_WORDS.isdisjoint(parts) or _holds_pair(parts):
         return _EXTRA
-    words = attributes.get("class", "")
-    if tag != "section" and "section" not in words:  # there ids are made from headings
-        words = attributes.get("id", "") + " " + words
-    return _role_of_words(words[:500].lower())
-
-
-def _role_of_words(words: str) -> str:
-    """_EXTRA or _COMMENTS where a class name says so of its own element, which `has-sidebar` does not."""
-    found = ""
-    for name in words.split():
-        parts = name.translate(_CLASS_SEPARATORS).split()
-        if not parts or parts[0] in _ABOUT_OTHERS or ":" in name or "[" in name or not _GRID_WORDS.isdisjoint(parts):
-            continue
-        if not _EXTRA_WORDS.isdisjoint(parts) or (len(parts) > 1 and _holds_pair(parts)):
-            return _EXTRA
-        if not _COMMENT_WORDS.isdisjoint(parts):
-            found = _COMMENTS
-    return found
+    return "" if _COMMENT_WORDS.isdisjoint(parts) else _COMMENTS
 
 
 def _holds_pair(parts: List[str]) -> bool:
@@ -3426,12 +3441,72 @@ def _holds_pair(parts: List[str]) -> bool:
     return any(f"{first} {second}" in _EXTRA_PAIRS for first, second in zip(parts, parts[1:]))
 
 
+class _Shapes:
+    """The shapes of a page's tags, each spelling judged once: what a tag is, whether it hides, what its classes say."""
+
+    def __init__(self) -> None:
+        self.known: Dict[str, _Shape] = {}  # by the text between "<" and ">"
+        self._kinds: Dict[str, _Kind] = {}  # by name as written
+        self._verdicts: Dict[str, str] = {}  # role by class or id attribute
+
+    def add(self, head: str) -> _Shape:
+        """The shape of a tag not seen before; `head` begins with a letter, or with a slash and a letter."""
+        name = head.split(None, 1)[0]
+        kind = self._kinds.get(name)
+        if kind is None:
+            kind = self._kinds[name] = _Kind(name)
+        shape = self.known[head] = _Shape(kind, "" if kind.is_end else head[kind.length:])
+        if not kind.is_end:
+            shape.role = self._role_of(shape.tag, shape)
+        return shape
+
+    def _role_of(self, tag: str, shape: _Shape) -> str:
+        """The role that a start tag's name and attributes give, "" for none."""
+        source = shape.source
+        if tag in _INVISIBLE:
+            is_content = (tag == "script" and "math/tex" in source) or (tag == "input" and "checkbox" in source)
+            return "" if is_content else _HIDDEN
+        if source:
+            if ("style" in source or "hid" in source or "sr-only" in source or "screen-r" in source or "katex" in source
+                    or "athJax" in source or "STYLE" in source or "HIDDEN" in source or "mw-edits" in source):
+                role = _hiding_role(shape, tag)
+                if role:
+                    return role
+            if tag in _JUDGED_BY_CLASS:
+                role = self._class_role(shape, tag)
+                if role:
+                    return role
+        return _EXTRA if tag in _EXTRA_TAGS else ""
+
+    def _class_role(self, shape: _Shape, tag: str) -> str:
+        """_EXTRA or _COMMENTS where class, id or role tell that the element is not main content."""
+        if "role" in shape.source and shape.value("role").lower() in _EXTRA_ROLES:
+            return _EXTRA
+        words = shape.value("class")
+        role = self._verdict(words) if words else ""
+        if role != _EXTRA and tag != "section" and "id=" in shape.source and "section" not in words:
+            role = self._verdict(shape.value("id")) or role  # in sections ids are made from headings
+        return role
+
+    def _verdict(self, words: str) -> str:
+        """The role that the names in a class or id attribute give."""
+        found = self._verdicts.get(words)
+        if found is None:
+            found = ""
+            lowered = words[:500].lower()
+            if not _ROLE_WORDS.isdisjoint(lowered.replace("-", " ").replace("_", " ").split()):
+                roles = {_role_of_class(name) for name in lowered.split()}
+                found = _EXTRA if _EXTRA in roles else _COMMENTS if _COMMENTS in roles else ""
+            self._verdicts[words] = found
+        return found
+
+
 # ---- finding the main content
 
 
-def _ancestors(element: Element) -> Iterator[Element]:
+def _ancestors(element: Optional[Element]) -> Iterator[Element]:
     """The element and all above it, from the inside out."""
-    node: Optional[Element] = element
+    node = element
     while node is not None:
         yield node
         node = node.parent
@@ -3445,7 +3520,6 @@ _SURE_WORDS = Pattern(r"(?i)cookie|consent|gdpr|onetrust|role=.?(?:dialog|alertd
 _KEEP_SHARE = 0.4  # what holds this share of the prose is never taken for navigation
 _DESCEND_SHARE = 0.78  # go down into a child with this share …
 _DESCEND_SHARE_MARKED = 0.6  # … or this, when it says that it is the content
-_FULL_BLOCK_CHARS = 100  # blocks from here on count in full, shorter ones less: prose comes in paragraphs
 _PRE_CHARS = 1500  # a log in one post does not outweigh the thread
 _LINKS_ONLY_SHARE = 0.5
 _ARTICLE_PROSE, _ARTICLE_SHARE = 1500, 0.6
@@ -3459,36 +3533,39 @@ _CONTAINERS = frozenset(
 
 
 def _weigh(order: List[Element]) -> None:
-    """Give every element its text length, its link text length and its prose weight, children before parents."""
-    for element in reversed(order):
-        role = element.shape.role
-        tag = element.tag
-        own = 0
-        for child in element.children:
-            if isinstance(child, str):
-                own += len(child.strip())
-        text = element.text = element.text + own
-        run = element.run + own
-        parent = element.parent
-        if role == _HIDDEN or parent is None:
-            continue
-        if tag == "a" and text < _CARD_CHARS:
-            element.link = text
-            element.run_link = run
-        parent.text += text
-        parent.link += element.link
-        if tag in _BLOCKS:
-            element.prose += _block_weight(tag, run, element.run_link)
+    """Give every element its text length, its link text length and its prose weight, children before parents.
+
+    What is hidden weighs nothing and is dropped (`out` is False). The root's `out` holds the elements with other roles,
+    for `_prune`.
+    """
+    marked: List[Element] = []
+    for element in order[:0:-1]:
+        shape, run = element.shape, element.run
+        parent: Any = element.parent  # only the first of the order has none
+        if shape.role:
+            if shape.role == _HIDDEN:
+                element.out = False
+                continue
+            marked.append(element)
+        text = element.text
+        if text:
+            if element.tag == "a" and text < _CARD_CHARS:
+                element.link = text
+                element.run_link = run
+            parent.text += text
+            parent.link += element.link
+        if shape.is_block:
+            if run:
+                element.prose += _block_weight(element.tag, run, element.run_link)
         else:
             parent.run += run
             parent.run_link += element.run_link
         parent.prose += element.prose
+    order[0].out = marked[::-1]
 
 
 def _block_weight(tag: str, length: int, link_length: int) -> float:
     """How much a block's own text counts as prose: long blocks with few links count most."""
-    if not length:
-        return 0.0
     own = 1.0 - min(1.0, link_length / length)
     if tag == "pre":
         return min(length, _PRE_CHARS) * own
@@ -3496,31 +3573,33 @@ def _block_weight(tag: str, length: int, link_length: int) -> float:
 
 
 def _prune(root: Element) -> None:
-    """Mark what is hidden or surely no content as dropped (`out` is False); take the weight of the rest of its kind."""
+    """Drop the elements with a role that are surely no content; take the weight of the rest of their kind."""
     total, total_text = root.prose, root.text
-    is_thread = _is_thread(root, total)
-    stack = [(root, False)]
-    while stack:
-        element, is_apart = stack.pop()
-        for child in element.children:
-            if isinstance(child, str):
-                continue
-            role = child.shape.role
-            if role and _is_dropped(child, role, total, total_text):
-                child.out = False
-                if not is_apart:
-                    _take_away(child)
-            elif role and not is_apart and child.prose < _KEEP_SHARE * total and (role != _COMMENTS or not is_thread):
-                _take_away(child)
-                stack.append((child, True))
-            else:
-                stack.append((child, is_apart))
+    marked: List[Element] = root.out
+    root.out = None
+    is_thread = _is_thread(total, marked)
+    apart: Set[Element] = set()
+    free: Set[Optional[Element]] = {None}  # parents that nothing of the kind stands above
+    for element in marked:
+        above = element.parent if element.parent not in free else None
+        while above is not None and above.out is None and above not in apart:
+            above = above.parent
+        if above is None:
+            free.add(element.parent)
+        is_gone = above is not None and above.out is False
+        role = element.shape.role
+        if is_gone or _is_dropped(element, role, total, total_text):
+            element.out = False
+        elif above is not None or (element.prose < _KEEP_SHARE * total and (role != _COMMENTS or not is_thread)):
+            apart.add(element)
+        else:
+            continue
+        if above is None:
+            _take_away(element)
 
 
 def _is_dropped(element: Element, role: str, total: float, total_text: int) -> bool:
     """Whether an element with this role goes, in a page with this much prose and text."""
-    if role == _HIDDEN:
-        return True
     if role == _VEILED:  # scripts would show a page that is veiled as a whole
         return element.tag not in _BLOCKS or element.text < _VEILED_SHARE * total_text
     if role == _EXTRA:
@@ -3529,25 +3608,17 @@ def _is_dropped(element: Element, role: str, total: float, total_text: int) -> b
     return False
 
 
-def _is_thread(root: Element, total: float) -> bool:
+def _is_thread(total: float, marked: List[Element]) -> bool:
     """Whether comments are what the page is about: little prose stands outside of them."""
-    outside = total
-    stack = [root]
-    while stack:
-        element = stack.pop()
-        for child in element.children:
-            if not isinstance(child, str) and child.shape.role != _HIDDEN:
-                if child.shape.role == _COMMENTS:
-                    outside -= child.prose
-                else:
-                    stack.append(child)
-    return outside < _THREAD_REST
+    for element in marked:
+        if element.shape.role == _COMMENTS and not any(
+                above.out is False or above.shape.role == _COMMENTS for above in _ancestors(element.parent)):
+            total -= element.prose
+    return total < _THREAD_REST
 
 
 def _take_away(element: Element) -> None:
     """Take an element's weight from its ancestors."""
-    if element.shape.role == _HIDDEN:
-        return  # has not been counted
     above = element.parent
     while above is not None:
         above.prose -= element.prose
@@ -3594,7 +3665,7 @@ _SPECIAL = Pattern(r"[*_`\[\]\\]")
 _STAR = Pattern(r"\*(?=\S)|(?<=\S)\*")
 _UNDERSCORE = Pattern(r"(?<![^\W_])_(?=\S)")
 _SPACES = Pattern(r" {2,}")
-_LINE_START = Pattern(r"(#{1,6}(?= )|>(?= )|```|~~~)")
+_LINE_START = Pattern("#{1,6} |> ")
 _PERMALINK_CLASS = Pattern(
     r"(?i)(?:^|\s)(?:headerlink|hash-link|header-anchor|heading-anchor|anchorjs-link|anchor-link|permalink|"
     r"sl-anchor-link|heading-link|mw-editsection\S*)(?:\s|$)")
@@ -3606,9 +3677,9 @@ class _Block:
 
     __slots__ = ("kind", "note", "source", "text")
 
-    def __init__(self, kind: str, text: str, note: Any = None) -> None:
+    def __init__(self, kind: str, text: str, note: Any = None, source: Any = None) -> None:
         self.kind, self.text, self.note = kind, text, note
-        self.source: Any = None  # the element it came from; the writer sets it
+        self.source = source  # the element it came from; the writer sets it at last
 
 
 _MAX_COLUMNS = 60  # shorter rows are padded up to this; wider ones stay ragged
@@ -3703,30 +3774,25 @@ class _Writer:
     def write(self, main: Element) -> List[_Block]:
         """The blocks of an element's content."""
         order: List[Element] = []
-        stack = [main]
+        stack: List[Any] = [main]
         while stack:
             element = stack.pop()
-            order.append(element)
-            if element.tag in _LEAVES:
-                continue
-            for child in reversed(element.children):
-                if not isinstance(child, str) and child.out is None:
-                    stack.append(child)
-        for element in reversed(order):
+            if element.children or element.tag in _METHODS:
+                order.append(element)
+                if element.tag not in _LEAVES:
+                    stack += [child for child in element.children[::-1] if child.__class__ is not str and child.out is None]
+        for element in reversed(order):  # so of equal images the last one stays, which is rather that of the text
             method = _METHODS.get(element.tag)
             parts = [] if element.tag in _LEAVES else self._parts(element)
             if method is not None:
                 parts = method(self, element, parts)
-            elif element.tag in _BLOCKS:
-                parts = self.blocks(parts)
-            for part in parts:
-                if part.__class__ is _Block and part.source is None:
-                    part.source = element
+                for part in parts:
+                    if part.__class__ is _Block and part.source is None:
+                        part.source = element
+            elif parts and element.shape.is_block:
+                parts = self.blocks(parts, element)
             element.out = parts
-        blocks = self.blocks(main.out)
-        for block in blocks:
-            if block.source is None:
-                block.source = main
+        blocks = self.blocks(main.out, main)
         main.out = None
         return blocks
 
@@ -3740,9 +3806,10 @@ class _Writer:
     def _parts(self, element: Element) -> List[Any]:
         """The parts of an element's children, which are freed."""
         parts: List[Any] = []
-        for child in element.children:
-            if isinstance(child, str):
-                parts.append(_inline_text(child))
+        children: List[Any] = element.children
+        for child in children:
+            if child.__class__ is str:
+                parts.append(" " if child.isspace() else _inline_text(child))
             elif child.out:
                 parts.extend(child.out)
                 child.out = None
@@ -3750,33 +3817,33 @@ class _Writer:
 
     # -- joining parts
 
-    def blocks(self, parts: List[Any]) -> List[_Block]:
-        """`parts` as blocks: runs of inline text become paragraphs, stray rows and cells are opened."""
+    def blocks(self, parts: List[Any], source: Optional[Element] = None) -> List[_Block]:
+        """`parts` as blocks: runs of inline text become paragraphs of `source`, stray rows and cells are opened."""
         blocks: List[_Block] = []
         run: List[str] = []
         for part in parts:
             if part.__class__ is str:
-                run.append(part)
+                if part != " " or run:
+                    run.append(part)
                 continue
             if run:
-                blocks.extend(_paragraphs("".join(run)))
+                blocks.extend(_paragraphs("".join(run), source))
                 run = []
             if part.__class__ is _Block:
                 blocks.append(part)
             elif part.__class__ is _Cell:
-                blocks.extend(self.blocks(part.parts))
+                blocks.extend(self.blocks(part.parts, source))
             else:
                 for cell in part.cells:
-                    blocks.extend(self.blocks(cell.parts))
+                    blocks.extend(self.blocks(cell.parts, source))
         if run:
-            blocks.extend(_paragraphs("".join(run)))
+            blocks.extend(_paragraphs("".join(run), source))
         return blocks
 
     def line(self, parts: List[Any]) -> str:
         """`parts` on one line."""
         if all(part.__class__ is str for part in parts):
-            text = "".join(parts)
-            return str(_SPACES.sub(" ", text.replace("\n", " "))).strip()
+            return _on_line("".join(parts))
         return " ".join(_on_one_line(block) for block in self.blocks(parts)).strip()
 
     # -- inline elements
@@ -3827,10 +3894,10 @@ class _Writer:
         if not all(part.__class__ is str for part in parts):
             return self._card(href, parts)
         text = "".join(parts)
-        core = _SPACES.sub(" ", text.replace("\n", " ")).strip()
+        core = _on_line(text)
         if core in _SIGNS and (href.startswith("#") or _PERMALINK_CLASS.search(attribute(element, "class"))):
             return []
-        if _PERMALINK_CLASS.search(attribute(element, "class")) and len(core) < 3:
+        if len(core) < 3 and _PERMALINK_CLASS.search(attribute(element, "class")):
             return []
         url = self._target(href)
         if not url or not core:
@@ -4245,7 +4312,7 @@ def _inline_text(text: str) -> str:
         text = unescape_html(text)
     core = " ".join(text.split())
     if not core:
-        return " " if text else ""
+        return " "
     if _SPECIAL.search(core):
         core = _escape(core)
     if text[0].isspace():
@@ -4275,13 +4342,15 @@ def _link_text(text: str) -> str:
     return text.replace("[", "\\[").replace("]", "\\]")
 
 
-def _paragraphs(text: str) -> List[_Block]:
+def _paragraphs(text: str, source: Optional[Element]) -> List[_Block]:
     """Paragraphs of a run of inline Markdown: one line end is a break, two or more end the paragraph."""
-    text = _SPACES.sub(" ", text).strip()
+    text = text.strip()
     if not text:
         return []
+    if "  " in text:
+        text = _SPACES.sub(" ", text)
     if "\n" not in text:
-        return [_Block("p", _line_started(text))]
+        return [_Block("p", _line_started(text), None, source)]
     paragraphs: List[List[str]] = [[]]
     for line in text.split("\n"):
         line = line.strip()
@@ -4289,11 +4358,17 @@ def _paragraphs(text: str) -> List[_Block]:
             paragraphs[-1].append(_line_started(line))
         elif paragraphs[-1]:
             paragraphs.append([])
-    return [_Block("p", "  \n".join(lines)) for lines in paragraphs if lines]
+    return [_Block("p", "  \n".join(lines), None, source) for lines in paragraphs if lines]
+
+
+def _on_line(text: str) -> str:
+    """Inline Markdown on one line, blanks collapsed."""
+    text = text.replace("\n", " ").strip()
+    return str(_SPACES.sub(" ", text)) if "  " in text else text
 
 
 def _line_started(line: str) -> str:
-    return "\\" + line if _LINE_START.match(line) and not line.startswith(("```", "~~~")) else line
+    return "\\" + line if line[0] in "#>" and _LINE_START.match(line) else line
 
 
 def _small_number(text: str) -> Optional[int]:
@@ -4373,11 +4448,11 @@ _METHODS: Dict[str, Callable[[_Writer, Element, List[Any]], List[Any]]] = {
 # regression on the development half of seven extraction corpora (articles, forums, shops, documentation, in a dozen
 # languages), each page counting the same; in cross-validation by site they lose 0.02 of F1 against these pages.
 
-_CONTENT_THRESHOLD = 0.1  # the fitted bias, and a little: a lost paragraph costs more than a stray line
-_SMALL_PAGE_BLOCKS, _SMALL_PAGE_MARGIN = 12, 2.5  # what little there is in the main element of a small page is kept
+_CONTENT_THRESHOLD = 1  # tenths of log odds, as all weights: the fitted bias; what just reaches it stays in the main element
+_SMALL_PAGE_BLOCKS, _SMALL_PAGE_MARGIN = 12, 26  # what little there is in the main element of a small page is kept
 _ALIKE_KINDS, _ALIKE_SHARE = ("p", "quote", "code"), 0.3  # a thread's posts go or stay together
 _JUDGED_BLOCKS = 3000  # the rest of a page as long as a book is kept as it is
-_DOCS_MARGIN = 1.5  # documentation has few teasers in its main element, but many short blocks
+_DOCS_MARGIN = 16  # documentation has few teasers in its main element, but many short blocks
 _SIZE_STEPS = (12, 25, 50, 90, 160, 320, 640)  # characters; a CJK character counts 2.5
 _DENSITY_STEPS = (0.02, 0.2, 0.5, 0.85)  # share of link text
 _PROSE_STEPS = (400, 1500, 5000)  # prose weight of the main element
@@ -4386,7 +4461,8 @@ _ABOVE_LEVELS = 5  # how many ancestors are asked for class names and likeness
 
 _LINK = Pattern(r"!?\[([^\[\]]*)\]\([^()\s]*\)")
 _START = Pattern(r"[#\-*>|\s\d.\[(\"“»•–]*")
-_CJK = Pattern("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_DIGIT = Pattern(r"\d")
+_CJK_LEADS = bytes(range(0xE3, 0xEE))  # the first byte, in UTF-8, of U+3000 to U+DFFF
 _SENTENCE_END = Pattern("[.!?\u3002\uff01\uff1f\u2026\"\u201d\u201c\u300d)]$")
 # How blocks that are no content begin, by family: the first family that fits counts.
 _FIRST_WORDS = Pattern(
@@ -4429,18 +4505,25 @@ _SOURCE_TAGS = frozenset("p div li ul ol td span section article a dd dt label".
 _NEVER_CARDS = frozenset("p h1 h2 h3 h4 pre br span a".split())
 
 
-class _Size(NamedTuple):
+class _Size:
     """How long a block's plain text is (CJK counts more), how much of it is link text, and what its words tell."""
 
-    length: int
-    density: float
-    size_step: int
-    density_step: int
-    told: Tuple[str, ...]
+    __slots__ = ("density_step", "is_long", "length", "look", "told")
 
-    @property
-    def is_long(self) -> bool:
-        return self.length >= _LONG_CHARS and self.density < 0.4
+    def __init__(self, kind: str, length: int, density: float, told: Tuple[str, ...]) -> None:
+        self.length, self.told = length, told
+        self.is_long = length >= _LONG_CHARS and density < 0.4
+        self.density_step = _step(density, _DENSITY_STEPS)
+        self.look = (_step(length, _SIZE_STEPS), self.density_step, kind)  # what its neighbours see of it
+
+
+class _Place:
+    """What the element of a block and those above it say: in tenths of log odds; nearness to the main element; roles."""
+
+    __slots__ = ("is_in_main", "roles", "weight")
+
+    def __init__(self, weight: int, is_in_main: bool, roles: Tuple[str, ...]) -> None:
+        self.weight, self.is_in_main, self.roles = weight, is_in_main, roles
 
 
 class _Judge:
@@ -4453,18 +4536,17 @@ class _Judge:
         self.main = main
         self.path = {element: steps for steps, element in enumerate(_ancestors(main))}  # main itself: 0 steps up
         self.weights = _weights()
-        self._known: Dict[Tuple[Any, ...], float] = {}
-        self._told: Dict[_Shape, Tuple[str, ...]] = {}
-        self._above: Dict[Any, Tuple[str, ...]] = {}
-        self._above_weights: Dict[Any, float] = {}
+        self._known: Dict[Tuple[Any, ...], int] = {}
+        self._told: Dict[_Shape, FrozenSet[str]] = {}
+        self._places: Dict[Any, _Place] = {}
         self._marks: Dict[Element, Tuple[str, ...]] = {}
         self._likeness: Dict[Element, Dict[str, int]] = {}
         self.sizes = [_size_of(block) for block in blocks]
+        self.places = [self._place_of(block.source) for block in blocks]
         self.page = self._page_names(root, url)
         self.repeats = _counts(_spelling(block.source) for block in blocks)
         self.texts = _counts(block.text for block in blocks)
-        longs = [index for index, block in enumerate(blocks)
-                 if self.sizes[index].is_long and self._is_in_main(block.source)]
+        longs = [index for index, size in enumerate(self.sizes) if size.is_long and self.places[index].is_in_main]
         self.first_long, self.last_long = (longs[0], longs[-1]) if longs else (len(blocks), -1)
         self.far = _distances(longs, len(blocks))
         self.title_index = _title_index(blocks, title)
@@ -4472,8 +4554,8 @@ class _Judge:
     def content(self) -> List[_Block]:
         """The blocks that are content."""
         margin = self._margin()
-        kept = [self.weight(index) > _CONTENT_THRESHOLD - (margin if self._is_in_main(block.source) else 0.0)
-                for index, block in enumerate(self.blocks)]
+        kept = [self.weight(index) > _CONTENT_THRESHOLD - (margin if place.is_in_main else 0)
+                for index, place in enumerate(self.places)]
         if "page:forum" in self.page:
             self._treat_alike(kept)
         return [block for block, is_kept in zip(self.blocks, kept) if is_kept] + self.beyond
@@ -4490,60 +4572,39 @@ class _Judge:
                 for index in indices:
                     kept[index] = True
 
-    def _margin(self) -> float:
+    def _margin(self) -> int:
         """How much less must speak for a block of the main element."""
         if len(self.blocks) < _SMALL_PAGE_BLOCKS:
             return _SMALL_PAGE_MARGIN
-        return _DOCS_MARGIN if "page:docs" in self.page else 0.0
+        return _DOCS_MARGIN if "page:docs" in self.page else 1
 
-    def weight(self, index: int) -> float:
-        """How much speaks for a block, as log odds."""
-        total = self._weight_above(self.blocks[index].source)
-        for key in self._keys(index):
+    def weight(self, index: int) -> int:
+        """How much speaks for a block, in tenths of log odds."""
+        block, size, sizes, place = self.blocks[index], self.sizes[index], self.sizes, self.places[index]
+        size_step, density_step, kind = size.look
+        is_heading = kind == "h"
+        spot, behind = "between", -1
+        if index < self.first_long:
+            spot = "before"
+        elif index > self.last_long:
+            spot, behind = "after", min(4, (index - self.last_long) // 3)
+        title = self._title_relation(index)
+        total = place.weight + (self.weights["text:twice"] if self.texts[block.text] > 1 else 0)
+        for key in (
+                (_block_names, size_step, density_step, kind, block.source.tag, self._repeat(block.source), size.told),
+                (_place_names, spot, size_step, density_step, is_heading, behind, self.far[index], title),
+                (_near_names, "previous", sizes[index - 1].look if index else None, is_heading),
+                (_near_names, "next", sizes[index + 1].look if index + 1 < len(sizes) else None, is_heading),
+                (_page_names_crossed, density_step, place.roles, self.page)):
             known = self._known.get(key)
-            if known is None:
-                known = self._known[key] = sum([self.weights.get(name, 0.0) for name in self._names_of(key)])
+            if known is None:  # most blocks are like one before in each of these respects
+                known = self._known[key] = self._sum(key[0](*key[1:]))
             total += known
         return total
 
-    def _weight_above(self, source: Element) -> float:
-        """The part of a block's weight that its element and the ancestors give."""
-        key = self._place_of(source)
-        known = self._above_weights.get(key)
-        if known is None:
-            known = self._above_weights[key] = sum([self.weights.get(name, 0.0) for name in self.above(source)])
-        return known
-
-    def _keys(self, index: int) -> Iterator[Tuple[Any, ...]]:
-        """A block as a few small tuples, each of which stands for some names; most recur, so their weights are kept."""
-        block, size = self.blocks[index], self.sizes[index]
-        source = block.source
-        is_heading = block.kind == "h"
-        yield "block", size.size_step, size.density_step, block.kind, source.tag, self._repeat(source), size.told
-        if self.texts[block.text] > 1:
-            yield ("twice",)
-        place = "before" if index < self.first_long else "after" if index > self.last_long else "between"
-        behind = min(4, (index - self.last_long) // 3) if place == "after" else -1
-        title = self._title_relation(index)
-        yield "place", place, size.size_step, size.density_step, is_heading, behind, self.far[index], title
-        for label, other in (("previous", index - 1), ("next", index + 1)):
-            if 0 <= other < len(self.blocks):
-                near = self.sizes[other]
-                yield "near", label, near.size_step, near.density_step, self.blocks[other].kind, is_heading
-            else:
-                yield "edge", label
-        yield "page", size.density_step, tuple(name for name in self.above(source) if name.startswith("role:"))
-
-    def _names_of(self, key: Tuple[Any, ...]) -> Iterable[str]:
-        """The names that a key stands for."""
-        family, *facts = key
-        if family == "page":
-            return self._page_crosses(facts[0], facts[1])
-        if family == "twice":
-            return ("text:twice",)
-        if family == "edge":
-            return (facts[0] + ":none",)
-        return _NAMERS[family](*facts)
+    def _sum(self, names: Iterable[str]) -> int:
+        """The weights of some names, added up."""
+        return sum([self.weights.get(name, 0) for name in names])
 
     def _repeat(self, source: Element) -> int:
         """How often an element of this spelling holds a block, as a bit length; 0 for a bare tag."""
@@ -4556,7 +4617,7 @@ class _Judge:
             return "title:above"
         return "title:under" if self.title_index >= 0 and index < self.first_long else ""
 
-    def _page_names(self, root: Element, url: str) -> List[str]:
+    def _page_names(self, root: Element, url: str) -> Tuple[str, ...]:
         """What kind of page it is."""
         names = ["page:forum"] if _FORUM_URL.search(url) else []
         if _DOCS_URL.search(url):
@@ -4565,52 +4626,46 @@ class _Judge:
             names.append("page:code")
         names.append(f"page:prose{_step(self.main.prose, _PROSE_STEPS)}")
         names.append(f"page:share{min(4, max(0, int(self.main.prose / max(1.0, root.prose) * 5)))}")
-        return names
+        return tuple(names)
 
-    def _page_crosses(self, density_step: int, roles: Tuple[str, ...]) -> Iterator[str]:
-        """The page's kind alone and together with roles and link density."""
-        for page in self.page:
-            yield page
-            yield f"{page}+density{density_step}"
-            for role in roles:
-                yield f"{page}+{role[5:]}"
-
-    def _is_in_main(self, element: Element) -> bool:
-        return "zone:0" in self.above(element)
-
-    def above(self, element: Element) -> Tuple[str, ...]:
-        """What an element and its ancestors say: nearness to the main element, roles, tags, class names, likeness."""
-        key = self._place_of(element)
-        known = self._above.get(key)
+    def _place_of(self, element: Element) -> _Place:
+        """The place of a block. Elements share one when they say the same: siblings that are written alike, off the
+        path to the main element."""
+        key: Any = element if element in self.path else (element.parent, element.shape)
+        known = self._places.get(key)
         if known is None:
-            known = self._above[key] = tuple(dict.fromkeys(self._names_above(element)))
+            marks = self._marks_above(element)
+            roles = tuple(mark[5:] for mark in marks if mark[:5] == "role:")
+            is_in_main, names = self._names_above(element)
+            known = self._places[key] = _Place(self._sum(names) + self._sum(marks), is_in_main, roles)
         return known
 
-    def _place_of(self, element: Element) -> Any:
-        """What elements have in common that say the same: siblings that are written alike, off the main element's path."""
-        return element if element in self.path else (element.parent, element.shape)
-
-    def _names_above(self, element: Element) -> Iterator[str]:
-        meeting: Optional[Element] = None
-        cards = 0
-        for level, node in enumerate(_ancestors(element)):
-            if meeting is None and node in self.path:
-                meeting = node
-            if (meeting is None or level == 0) and level < _ABOVE_LEVELS:
-                told = self._told.get(node.shape)
+    def _names_above(self, element: Element) -> Tuple[bool, Set[str]]:
+        """Whether an element is in the main element; nearness to that, class names and likeness as names."""
+        names: Set[str] = set()
+        cards = level = 0
+        node: Any = element
+        while level < _ABOVE_LEVELS and (level == 0 or node not in self.path):
+            shape = node.shape
+            if shape.source:
+                told = self._told.get(shape)
                 if told is None:
-                    told = self._told[node.shape] = tuple(_class_names_told(node))
-                yield from told
-                cards = max(cards, self._alike(node))
-            elif meeting is not None:
+                    words = shape.value("class") + " " + shape.value("id")
+                    told = self._told[shape] = _class_names_told(words, self.weights) if len(words) > 2 else _NOTHING
+                names |= told
+            cards = max(cards, self._alike(node))
+            if node in self.path:
                 break
-        yield from self._marks_above(element)
-        if meeting is not None:
-            steps = self.path[meeting]
-            yield f"zone:{min(steps, 6)}"
-            if steps:
-                yield f"share:{min(4, max(0, int(self.main.prose / max(1.0, meeting.prose) * 4.99)))}"
-        yield f"cards:{min(4, cards.bit_length())}"
+            node = node.parent
+            level += 1
+        while node not in self.path:
+            node = node.parent
+        steps = self.path[node]
+        names.add(f"zone:{min(steps, 6)}")
+        if steps:
+            names.add(f"share:{min(4, max(0, int(self.main.prose / max(1.0, node.prose) * 4.99)))}")
+        names.add(f"cards:{min(4, cards.bit_length())}")
+        return steps == 0, names
 
     def _marks_above(self, element: Element) -> Tuple[str, ...]:
         """Roles and telling tags of an element and its ancestors."""
@@ -4637,12 +4692,8 @@ class _Judge:
         known = self._likeness.get(parent)
         if known is None:
             known = self._likeness[parent] = _counts(
-                _card_key(child) for child in parent.children if not isinstance(child, str))
-        return known[_card_key(node)]
-
-
-def _card_key(element: Element) -> str:
-    return element.tag + " " + element.shape.attributes().get("class", "")
+                child.shape.card() for child in parent.children if not isinstance(child, str))
+        return known[node.shape.card()]
 
 
 def _spelling(element: Element) -> str:
@@ -4671,10 +4722,11 @@ def _size_of(block: _Block) -> _Size:
         text = "".join(pieces)
     length = len(text)
     if not text.isascii():
-        length += int(len(_CJK.findall(text)) * 1.5)
+        data = text.encode("utf-8", "replace")
+        length += int((len(data) - len(data.translate(None, _CJK_LEADS))) * 1.5)
     density = min(1.0, linked / length) if length else 0.0
-    told = tuple(_wording_names(block, _START.sub("", text[:90], 1)[:60].lower(), length))
-    return _Size(length, density, _step(length, _SIZE_STEPS), _step(density, _DENSITY_STEPS), told)
+    begin = _START.match(text, 0, 90).end()
+    return _Size(block.kind, length, density, tuple(_wording_names(block, text[begin:min(begin + 60, 90)].lower(), length)))
 
 
 def _wording_names(block: _Block, start: str, length: int) -> Iterator[str]:
@@ -4691,7 +4743,7 @@ def _wording_names(block: _Block, start: str, length: int) -> Iterator[str]:
         return
     if "$" in start or "€" in start or "£" in start or "¥" in start:
         yield "text:price"
-    if length < 160 and sum(map(str.isdigit, start)) * 4 > len(start):
+    if length < 160 and len(_DIGIT.findall(start)) * 4 > len(start):
         yield "text:digits"
     found = _FIRST_WORDS.match(start)
     if found:
@@ -4725,9 +4777,21 @@ def _place_names(
         yield title
 
 
-def _near_names(label: str, size: int, density: int, kind: str, is_heading: bool) -> Iterator[str]:
+def _page_names_crossed(density_step: int, roles: Tuple[str, ...], pages: Tuple[str, ...]) -> Iterator[str]:
+    """The page's kind alone and together with roles and link density."""
+    for page in pages:
+        yield page
+        yield f"{page}+density{density_step}"
+        for role in roles:
+            yield f"{page}+{role}"
+
+
+def _near_names(label: str, look: Optional[Tuple[int, int, str]], is_heading: bool) -> Iterator[str]:
     """The block before or behind."""
-    size = min(5, size)
+    if look is None:
+        yield label + ":none"
+        return
+    size, density, kind = min(5, look[0]), look[1], look[2]
     yield f"{label}:size{size}"
     yield f"{label}:density{density}"
     yield f"{label}:{kind}"
@@ -4736,16 +4800,15 @@ def _near_names(label: str, size: int, density: int, kind: str, is_heading: bool
         yield f"heading:{label}+density{density}"
 
 
-_NAMERS: Dict[str, Callable[..., Iterator[str]]] = {"block": _block_names, "place": _place_names, "near": _near_names}
+_NOTHING: FrozenSet[str] = frozenset()
 
 
-def _class_names_told(element: Element) -> Iterator[str]:
-    """Words in an element's class and id that have a weight."""
-    attributes = element.shape.attributes() if element.shape.source else _NO_ATTRIBUTES
-    words = attributes.get("class", "") + " " + attributes.get("id", "")
-    if len(words) > 2:
-        for word in _WORD_IN_CLASS.findall(_CAMEL_CASE.sub(" ", words[:300]).lower()):
-            yield "class:" + word
+def _class_names_told(words: str, weights: Dict[str, int]) -> FrozenSet[str]:
+    """The words in class and id attributes that have a weight."""
+    lowered = words = words[:300]
+    if not words.islower():
+        lowered = _CAMEL_CASE.sub(" ", words).lower()
+    return frozenset(filter(weights.__contains__, ["class:" + word for word in _WORD_IN_CLASS.findall(lowered)]))
 
 
 def _step(value: float, steps: Tuple[float, ...]) -> int:
@@ -4779,82 +4842,78 @@ def _title_index(blocks: List[_Block], title: str) -> int:
 
 
 _WEIGHT_TABLE = """
-cards: 0 .9 1 -.2 2 -.1 3 -.3 4 -.3
-class: about .3 accordion -.7 actions -.4 active -.4 ad .3 add .4 alert -.9 align -.6 all -.6 and -.1 area -.5
-class: article .2 author -.7 auto -.4 avatar -.1 banner -.1 bar -2.1 base .5 between .4 black -.2 block .4 blog -.2
-class: blue .5 body .5 bold 1.4 bottom -.7 box -.5 btn -.5 button -.8 buttons -.7 byline -1.1 caption -.4 card -.9
-class: carousel -.4 cart -.1 category .6 cell -.4 center .5 clear -1.3 clearfix -.3 close -.5 code -.3 col -.1
-class: collapse .6 color -1.4 column .1 columns -.1 comment -.4 comments .3 component -.2 content .5 control -2.4
-class: copy -.2 copyright -.8 count -1.1 css .3 cta .2 custom -.3 dark .4 data .2 date -.3 default .8 desc -.4
-class: description -.3 desktop -.7 details -.2 display -.1 div .5 divider .7 dropdown -.1 edit .3 editor -.1
-class: element .1 email .3 end .5 entry .7 feature .8 featured .2 field -.4 filter -.7 first -.4 fixed -.4 flex -.4
-class: font -.3 footer -2.2 for .1 form -1.6 from .5 full .2 gallery -.3 gray .5 grid -.4 group .6 has .2 head -.2
-class: header -.5 heading .7 headline -.5 hero .2 hide .1 highlight .1 horizontal .7 hover -.4 html .7 icon .5
-class: image -1.1 images .2 img -.1 info -.3 inline -1.6 inner -.2 item -.2 items -.4 justify -.5 label -.1
-class: large -.6 last -.9 layout -.5 lead -.4 left .6 line -.5 link -.1 links -1.4 list -.3 logo .4 main .6 max .8
-class: media -.1 medium 1.2 message .5 meta -1 mobile -.4 module .4 more .6 name .6 nav -.8 new -.9 news -.8
-class: next -.1 none .4 normal .5 note -.1 notice -.4 odd .8 offset .7 only -.2 options -.3 other -.7 outer -.4
-class: overflow .3 overlay .3 padding .1 page .2 paragraph .3 photo .2 post -.4 posts -.8 price 1.2 primary .6
-class: print -.4 product .4 publish -1.2 quick .2 quote 1.1 rating -.4 related -1.1 relative .2 reply .5
-class: responsive 1.9 review -.3 reviews -.3 right -.5 rounded .8 row .2 screen -.5 scroll .1 search -.1
-class: secondary -.8 section .7 select .9 shadow .1 share .7 show -.5 side -.2 sidebar -1.2 simple .1 single .7
-class: site -.7 size .3 slide -.2 slider 1.6 small -.7 space -.4 standard -.5 start .2 status .1 sticky .7 style -.2
-class: sub -.9 subtitle .2 summary .2 tab -.2 table -.1 tabs .2 tag .4 template -.4 the .1 theme .2 thumbnail -.3
-class: time -.5 title .4 top -.2 topic 1.3 uppercase -.2 user -1.1 value .4 vertical -.6 video -.9 view -.7
-class: white -.6 wide .3 widget .3 width -.1 with .5 wrap .1 wrapper -.4
-density: 0 .2 1 .7 2 -.4 3 -.2 4 -.3
-far: 0 .5 1 -.2 2 -.3 3 -.2 4 -.1 5 .4
-first: byline .1 byline+long .6 byline+short -.4 comment -.8 comment+long -.4 comment+short -.4 credit -.8
-first: credit+long -.5 credit+short -.3 legal -1 legal+long -.3 legal+short -.6 navigation -.6 navigation+short -.7
-first: related -.8 related+long -.3 related+short -.4 share -.7 share+long -.3 share+short -.4 subscribe -1.1
-first: subscribe+long -.5 subscribe+short -.5
-heading: next+density1 .1 next+density3 .1 next+size0 .3 next+size1 -.3 next+size3 .1 next+size4 -.1 next+size5 .3
-heading: previous+density0 .3 previous+density1 -.1 previous+density2 .2 previous+density3 .3 previous+density4 1.3
-heading: previous+size1 .5 previous+size2 .4 previous+size4 .3 previous+size5 .6
-in: a -.4 article .3 aside -1.4 dl -.4 figcaption -.3 figure -.4 footer -1.3 form -.6 header -.6 li 1.2 main .3
-in: ol -.3 section .3 table .3 ul -.6
-kind: caption -.4 code .1 h -.5 list .3 p -.3 table .8
-next: caption .2 code .5 density0 .2 density1 .2 density2 -.4 density3 -.1 density4 -.1 h -.2 list -.2 none .2 p -.1
-next: quote -.2 rule -.2 size0 -.2 size2 .1 size3 -.1 size5 .1
-page: code 1.7 code+density1 1 code+density2 .3 code+density3 .2 code+density4 .1 docs 1.1 docs+density0 .9
-page: docs+density1 -.6 docs+density2 .8 docs+density3 .2 docs+density4 -.3 forum -.1 forum+comments -.3
-page: forum+density0 -.2 forum+density1 -.6 forum+density2 -.2 forum+density3 .4 forum+density4 .5 forum+extra -.7
-page: prose0 .2 prose0+density0 .3 prose0+density1 .7 prose0+density2 -.5 prose0+density4 -.4 prose0+extra .3
-page: prose1 -.2 prose1+comments .6 prose1+density0 .3 prose1+density1 -.5 prose1+density2 -.3 prose1+density3 .4
-page: prose1+density4 -.1 prose1+extra -.9 prose2+comments -1.7 prose2+density0 -.1 prose2+density1 .1
-page: prose2+density2 .1 prose2+density3 -.3 prose2+density4 .2 prose2+extra -.1 prose3+comments -1.4
-page: prose3+density0 -.4 prose3+density1 .3 prose3+density2 .2 prose3+density3 -.3 prose3+density4 .1
-page: prose3+extra .2 share3 .1 share3+density0 .1 share3+density1 .5 share3+density3 -.4 share3+density4 -.1
-page: share3+extra -.1 share4 .2 share4+comments -.2 share4+density0 .8 share4+density2 -.1 share4+density3 -.6
-page: share4+extra -.7
-place: after -.5 after+0 .3 after+1 -.1 after+2 -.1 after+3 -.1 after+4 -.4 after+density0 -.1 after+density1 -.2
-place: after+density3 .3 after+density4 -.5 after+heading -.9 after+size0 -.1 after+size1 .2 after+size2 -.1
-place: after+size3 -.1 after+size4 -.3 before .3 before+density0 .2 before+density1 .9 before+density2 -.6
-place: before+density3 -.6 before+density4 .4 before+heading .6 before+size0 .1 before+size1 -.4 before+size2 -.2
-place: before+size4 .8 between .2 between+density0 .1 between+density2 .2 between+density3 .1 between+density4 -.2
-place: between+heading -.2 between+size0 -.1 between+size1 -.1 between+size2 .1 between+size3 .1 between+size4 .2
-previous: caption .4 code .2 density0 .3 density1 .2 density2 .1 density3 -.1 density4 -.2 h -.1 list -.2 none -.2
-previous: p -.1 quote .1 rule .1 size0 -.2 size1 -.3 size2 -.1 size3 .3 size4 .3 size5 .1
-repeat: 1 -.8 2 -.6
-role: extra -.5
-share: 3 -.3 4 -.7
-size: 0 -.2 1 -.3 2 -.2 4 -.2 5 .2 6 .3 7 .3
-tag: a .1 article .1 dd -.4 div -.5 dt -.2 li -.3 ol .4 other -.1 p .2 section .5 ul .2
-text: digits -.7 image .2 legal -2.1 price -.4 sentence .6 twice .1
-title: above -1.7 is -1.6 under .3
-zone: 0 .4 2 .2 3 -.2 4 -.1 5 .5 6 -.8
+cards: 0 9 1 -2 2 -1 3 -3 4 -3
+class: about 3 accordion -7 actions -4 active -4 ad 3 add 4 alert -9 align -6 all -6 and -1 area -5 article 2
+class: author -7 auto -4 avatar -1 banner -1 bar -21 base 5 between 4 black -2 block 4 blog -2 blue 5 body 5 bold 14
+class: bottom -7 box -5 btn -5 button -8 buttons -7 byline -11 caption -4 card -9 carousel -4 cart -1 category 6
+class: cell -4 center 5 clear -13 clearfix -3 close -5 code -3 col -1 collapse 6 color -14 column 1 columns -1
+class: comment -4 comments 3 component -2 content 5 control -24 copy -2 copyright -8 count -11 css 3 cta 2 custom -3
+class: dark 4 data 2 date -3 default 8 desc -4 description -3 desktop -7 details -2 display -1 div 5 divider 7
+class: dropdown -1 edit 3 editor -1 element 1 email 3 end 5 entry 7 feature 8 featured 2 field -4 filter -7 first -4
+class: fixed -4 flex -4 font -3 footer -22 for 1 form -16 from 5 full 2 gallery -3 gray 5 grid -4 group 6 has 2
+class: head -2 header -5 heading 7 headline -5 hero 2 hide 1 highlight 1 horizontal 7 hover -4 html 7 icon 5 image -11
+class: images 2 img -1 info -3 inline -16 inner -2 item -2 items -4 justify -5 label -1 large -6 last -9 layout -5
+class: lead -4 left 6 line -5 link -1 links -14 list -3 logo 4 main 6 max 8 media -1 medium 12 message 5 meta -10
+class: mobile -4 module 4 more 6 name 6 nav -8 new -9 news -8 next -1 none 4 normal 5 note -1 notice -4 odd 8 offset 7
+class: only -2 options -3 other -7 outer -4 overflow 3 overlay 3 padding 1 page 2 paragraph 3 photo 2 post -4 posts -8
+class: price 12 primary 6 print -4 product 4 publish -12 quick 2 quote 11 rating -4 related -11 relative 2 reply 5
+class: responsive 19 review -3 reviews -3 right -5 rounded 8 row 2 screen -5 scroll 1 search -1 secondary -8 section 7
+class: select 9 shadow 1 share 7 show -5 side -2 sidebar -12 simple 1 single 7 site -7 size 3 slide -2 slider 16
+class: small -7 space -4 standard -5 start 2 status 1 sticky 7 style -2 sub -9 subtitle 2 summary 2 tab -2 table -1
+class: tabs 2 tag 4 template -4 the 1 theme 2 thumbnail -3 time -5 title 4 top -2 topic 13 uppercase -2 user -11
+class: value 4 vertical -6 video -9 view -7 white -6 wide 3 widget 3 width -1 with 5 wrap 1 wrapper -4
+density: 0 2 1 7 2 -4 3 -2 4 -3
+far: 0 5 1 -2 2 -3 3 -2 4 -1 5 4
+first: byline 1 byline+long 6 byline+short -4 comment -8 comment+long -4 comment+short -4 credit -8 credit+long -5
+first: credit+short -3 legal -10 legal+long -3 legal+short -6 navigation -6 navigation+short -7 related -8
+first: related+long -3 related+short -4 share -7 share+long -3 share+short -4 subscribe -11 subscribe+long -5
+first: subscribe+short -5
+heading: next+density1 1 next+density3 1 next+size0 3 next+size1 -3 next+size3 1 next+size4 -1 next+size5 3
+heading: previous+density0 3 previous+density1 -1 previous+density2 2 previous+density3 3 previous+density4 13
+heading: previous+size1 5 previous+size2 4 previous+size4 3 previous+size5 6
+in: a -4 article 3 aside -14 dl -4 figcaption -3 figure -4 footer -13 form -6 header -6 li 12 main 3 ol -3 section 3
+in: table 3 ul -6
+kind: caption -4 code 1 h -5 list 3 p -3 table 8
+next: caption 2 code 5 density0 2 density1 2 density2 -4 density3 -1 density4 -1 h -2 list -2 none 2 p -1 quote -2
+next: rule -2 size0 -2 size2 1 size3 -1 size5 1
+page: code 17 code+density1 10 code+density2 3 code+density3 2 code+density4 1 docs 11 docs+density0 9
+page: docs+density1 -6 docs+density2 8 docs+density3 2 docs+density4 -3 forum -1 forum+comments -3 forum+density0 -2
+page: forum+density1 -6 forum+density2 -2 forum+density3 4 forum+density4 5 forum+extra -7 prose0 2 prose0+density0 3
+page: prose0+density1 7 prose0+density2 -5 prose0+density4 -4 prose0+extra 3 prose1 -2 prose1+comments 6
+page: prose1+density0 3 prose1+density1 -5 prose1+density2 -3 prose1+density3 4 prose1+density4 -1 prose1+extra -9
+page: prose2+comments -17 prose2+density0 -1 prose2+density1 1 prose2+density2 1 prose2+density3 -3 prose2+density4 2
+page: prose2+extra -1 prose3+comments -14 prose3+density0 -4 prose3+density1 3 prose3+density2 2 prose3+density3 -3
+page: prose3+density4 1 prose3+extra 2 share3 1 share3+density0 1 share3+density1 5 share3+density3 -4
+page: share3+density4 -1 share3+extra -1 share4 2 share4+comments -2 share4+density0 8 share4+density2 -1
+page: share4+density3 -6 share4+extra -7
+place: after -5 after+0 3 after+1 -1 after+2 -1 after+3 -1 after+4 -4 after+density0 -1 after+density1 -2
+place: after+density3 3 after+density4 -5 after+heading -9 after+size0 -1 after+size1 2 after+size2 -1 after+size3 -1
+place: after+size4 -3 before 3 before+density0 2 before+density1 9 before+density2 -6 before+density3 -6
+place: before+density4 4 before+heading 6 before+size0 1 before+size1 -4 before+size2 -2 before+size4 8 between 2
+place: between+density0 1 between+density2 2 between+density3 1 between+density4 -2 between+heading -2
+place: between+size0 -1 between+size1 -1 between+size2 1 between+size3 1 between+size4 2
+previous: caption 4 code 2 density0 3 density1 2 density2 1 density3 -1 density4 -2 h -1 list -2 none -2 p -1 quote 1
+previous: rule 1 size0 -2 size1 -3 size2 -1 size3 3 size4 3 size5 1
+repeat: 1 -8 2 -6
+role: extra -5
+share: 3 -3 4 -7
+size: 0 -2 1 -3 2 -2 4 -2 5 2 6 3 7 3
+tag: a 1 article 1 dd -4 div -5 dt -2 li -3 ol 4 other -1 p 2 section 5 ul 2
+text: digits -7 image 2 legal -21 price -4 sentence 6 twice 1
+title: above -17 is -16 under 3
+zone: 0 4 2 2 3 -2 4 -1 5 5 6 -8
 """
-_WEIGHTS: Dict[str, float] = {}  # filled on first use
+_WEIGHTS: Dict[str, int] = {}  # filled on first use
 
 
-def _weights() -> Dict[str, float]:
-    """The weight of each name, read from the table once."""
+def _weights() -> Dict[str, int]:
+    """The weight of each name in tenths of log odds, read from the table once."""
     if not _WEIGHTS:
-        found: Dict[str, float] = {}
+        found: Dict[str, int] = {}
         for line in _WEIGHT_TABLE.split("\n"):
             family, _, rest = line.partition(": ")
             items = rest.split()
-            found.update(zip((f"{family}:{name}" for name in items[::2]), map(float, items[1::2])))
+            found.update(zip((f"{family}:{name}" for name in items[::2]), map(int, items[1::2])))
         _WEIGHTS.update(found)
     return _WEIGHTS
 
@@ -4873,15 +4932,14 @@ class _Facts:
         self.frames: List[str] = []
         self.linked_data: List[str] = []
         self.app_data: List[str] = []
-        self.styles: List[str] = []
         self.headings: List[Element] = []
         self.times: List[str] = []
 
 
-def _gather_facts(order: List[Element]) -> _Facts:
-    """The facts of a page, in one pass over its elements."""
+def _gather_facts(noted: List[Element]) -> _Facts:
+    """The facts of a page, from the elements of _NOTED_TAGS."""
     facts = _Facts()
-    for element in order:
+    for element in noted:
         reader = _FACT_READERS.get(element.tag)
         if reader is not None:
             reader(facts, element)
@@ -4940,10 +4998,6 @@ def _read_script(facts: _Facts, element: Element) -> None:
         facts.app_data.append(text)
 
 
-def _read_style(facts: _Facts, element: Element) -> None:
-    facts.styles.append("".join(child for child in element.children if isinstance(child, str)))
-
-
 def _read_heading(facts: _Facts, element: Element) -> None:
     facts.headings.append(element)
 
@@ -4957,7 +5011,7 @@ def _read_time(facts: _Facts, element: Element) -> None:
 _REFRESH_URL = Pattern(r"(?i)url\s*=\s*['\"]?([^'\"]+)")
 _FACT_READERS: Dict[str, Callable[[_Facts, Element], None]] = {
     "title": _read_title, "meta": _read_meta, "link": _read_link, "base": _read_base, "frame": _read_frame,
-    "script": _read_script, "style": _read_style, "h1": _read_heading, "time": _read_time,
+    "script": _read_script, "h1": _read_heading, "time": _read_time,
 }
 
 
@@ -5037,7 +5091,6 @@ _DATE_NAMES = (
     "sailthru.date", "parsely-pub-date", "article.published", "citation_publication_date", "citation_date",
     "og:updated_time", "article:modified_time")
 _LINKED_DATE = Pattern(r'"datePublished"\s*:\s*"([^"]{4,40})"')
-_LINKED_BODY = Pattern(r'"articleBody"\s*:\s*"')
 
 
 def _published(facts: _Facts) -> str:
@@ -5142,7 +5195,7 @@ def extract_html(markup: str, url: str) -> Page:
 
 def _page_of(builder: _TreeBuilder, markup: str, url: str) -> Page:
     """The page of a built tree."""
-    facts = _gather_facts(builder.order)
+    facts = _gather_facts(builder.noted)
     base = join_url(url, facts.base) or url if facts.base else url
     title = _title_of(facts, url)
     blocks, writer = _content(builder, base, url, title)
@@ -5154,7 +5207,7 @@ def _page_of(builder: _TreeBuilder, markup: str, url: str) -> Page:
     if facts.frames:
         text = _join([*blocks, _Block("list", _frame_list(facts.frames, writer))])
     return Page(
-        title=clean_text(title), text=text, links=_further_links(builder.order, writer),
+        title=clean_text(title), text=text, links=_further_links(builder.noted, writer),
         published_date=_published(facts), language=builder.page_attributes.get("lang", "")[:35].strip(),
         canonical_url=writer.resolve(facts.canonical) if facts.canonical else "",
         alternate_url=writer.resolve(facts.alternate) if facts.alternate else "",
@@ -5182,10 +5235,10 @@ def _frame_list(frames: List[str], writer: _Writer) -> str:
     return "\n".join(f"- [Frame: {url.rpartition('/')[2] or url}]({url})" for url in urls)
 
 
-def _further_links(order: List[Element], writer: _Writer) -> Tuple[Link, ...]:
+def _further_links(noted: List[Element], writer: _Writer) -> Tuple[Link, ...]:
     """Links of the page that its text does not show, each address once, hidden ones left out."""
     found: Dict[str, str] = {}
-    for element in order:
+    for element in noted:
         if element.tag != "a":
             continue
         if len(found) >= MAX_LINKS:
@@ -5202,7 +5255,12 @@ def _further_links(order: List[Element], writer: _Writer) -> Tuple[Link, ...]:
 
 def _is_hidden(element: Element) -> bool:
     """Whether an element or one above it is hidden."""
-    return any(node.shape.role in (_HIDDEN, _VEILED) for node in _ancestors(element))
+    node: Optional[Element] = element
+    while node is not None:
+        if node.shape.role in _UNSEEN:
+            return True
+        node = node.parent
+    return False
 
 
 def _notes(facts: _Facts, builder: _TreeBuilder, shell: bool, writer: _Writer) -> Iterator[str]:
@@ -8772,6 +8830,7 @@ class Provider(NamedTuple):
     max_include_domains: int = MAX_DOMAINS
     max_exclude_domains: int = MAX_DOMAINS
     both_domain_lists: bool = True  # include and exclude in one request
+    keyless_lacks: Tuple[str, ...] = ()  # of `filters`, those that the keyless form does not know
     prompts_filters: bool = False  # an answer provider can be told a limit in words
     pace_seconds: float = 0.0  # at least this long between two requests, one at a time
     members: Tuple[Provider, ...] = ()  # asked side by side, merged by reciprocal rank
@@ -9848,7 +9907,14 @@ def parse_chat_search(response: Response) -> SearchReply:
 
 
 def parse_perplexity_search(response: Response) -> SearchReply:
-    """The Agent API's form, and that of the retired Sonar, which gateways still speak."""
+    """The Agent API's form, and those that gateways speak: the retired Sonar's, and the Search API's (no answer)."""
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    if list_of(body, "results") or (isinstance(body, dict) and body.get("results") == []):
+        return SearchReply(sources=sources_from(body["results"], lambda item: _read_source(item, False)),
+                           reason="content_empty", message="perplexity: the Search API answered, which writes no text")
     return read_answer("perplexity", response)
 
 
@@ -10341,18 +10407,25 @@ EXA = Provider(
 # ---- Brave (brave-mcp 2.1.4, Brave's own server)
 
 def build_brave_search(query: SearchQuery, endpoint: Endpoint) -> Request:
-    """GET /res/v1/web/search; domains are operators, and `q` takes 400 characters and 50 words with them."""
-    return Request.get(join_endpoint(endpoint.url, "/res/v1/web/search"), {
+    """GET /res/v1/web/search, or where page text is wanted /res/v1/llm/context, which has it at the same price.
+
+    Domains are operators, and `q` takes 400 characters and 50 words with them.
+    """
+    path, options = "/res/v1/web/search", {"text_decorations": "false", "result_filter": "web", "extra_snippets": "true"}
+    if query.include_content:
+        path, options = "/res/v1/llm/context", {"maximum_number_of_urls": str(min(query.limit, 50))}
+    return Request.get(join_endpoint(endpoint.url, path), {
         "q": _with_operators(query.text, _site_operators(query), BRAVE_QUERY_CHARS, BRAVE_QUERY_WORDS),
         "count": min(query.limit, 20),
-        "freshness": _freshness(query, ("pd", "pw", "pm", "py"), lambda first, last: f"{first}to{last}"),
-        "text_decorations": "false", "result_filter": "web", "extra_snippets": "true",
-    }, {"X-Subscription-Token": endpoint.key, "Accept": "application/json", "Accept-Encoding": "gzip"})
+        "freshness": _freshness(query, ("pd", "pw", "pm", "py"), lambda first, last: f"{first}to{last}"), **options,
+    }, {"X-Subscription-Token": endpoint.key, "Accept": "application/json"})
 
 
 def parse_brave_search(response: Response) -> SearchReply:
-    """Sources from `web.results[]`; the key `web` is absent when nothing was found."""
+    """Sources from `web.results[]`; the key `web` is absent when nothing was found. The context API has `grounding`."""
     reply = _reply_of(BRAVE, response)
+    if isinstance(reply.get("grounding"), dict):
+        return SearchReply(sources=_brave_context(reply))
     if not any(isinstance(reply.get(key), kind) for key, kind in (("web", dict), ("query", dict), ("type", str))):
         raise _unusable(BRAVE, response)
     return SearchReply(sources=_listed(
@@ -10361,12 +10434,25 @@ def parse_brave_search(response: Response) -> SearchReply:
                                                               *_texts(item, "extra_snippets")]))))
 
 
+def _brave_context(reply: Mapping[str, Any]) -> Tuple[Source, ...]:
+    """Sources of the context API: passages of each page, its date in `sources[url].age` as [text, ISO date, text]."""
+    about = dict_of(reply, "sources")
+    return _listed(list_of(dict_of(reply, "grounding"), "generic"),
+                   snippet=lambda item: SNIPPET_JOINT.join(_texts(item, "snippets")),
+                   published=lambda item: "".join(_texts(dict_of(about, text_of(item, "url")), "age")[1:2]),
+                   content=lambda item: "\n\n".join(_texts(item, "snippets")))
+
+
 def follow_up_brave(request: Request, response: Response) -> Optional[Request]:
-    """The request again without `extra_snippets` when an old plan refuses that option (not verified by a live call)."""
-    if response.status not in (400, 422) or b"OPTION_NOT_IN_PLAN" not in response.body:
-        return None
-    url = request.url.replace("&extra_snippets=true", "")
-    return request._replace(url=url) if url != request.url else None
+    """The request again in the form that every plan has, when this one lacks an option or the context API (not
+    verified by a live call).
+    """
+    is_refused = response.status in (400, 403, 422) and b"OPTION_NOT_IN_PLAN" in response.body
+    if is_refused or (response.status == 404 and "/llm/context?" in request.url):
+        url = request.url.replace("&extra_snippets=true", "").replace("/llm/context?", "/web/search?")
+        url = re.sub("&maximum_number_of_urls=[0-9]+", "&text_decorations=false&result_filter=web", url)
+        return request._replace(url=url) if url != request.url else None
+    return None
 
 
 BRAVE = Provider(
@@ -10431,17 +10517,16 @@ DEEPSEEK = Provider(
 def build_you_search(query: SearchQuery, endpoint: Endpoint) -> Request:
     """POST /v1/search with a key; without one GET /v1/agents/search, which knows fewer fields.
 
-    The keyless host has announced gzip that it did not send: it is asked for none.
+    The keyless host has announced gzip that it did not send; the transport reads such a body as plain.
     """
     fields = {
         "query": query.text, "count": query.limit,
         "freshness": _freshness(query, _PERIODS, lambda first, last: f"{first}to{last}"),
     }
     if not endpoint.key:
-        # it has no exclude_domains: such sources are dropped from the reply
         fields["include_domains"] = ",".join(query.include_domains) or None
         return Request.get(join_endpoint(endpoint.url, "/v1/agents/search"), fields,
-                           {"Accept": "application/json", "Accept-Encoding": "identity"})
+                           {"Accept": "application/json"})
     return Request.post_json(join_endpoint(endpoint.url, "/v1/search"), {
         **fields,
         "include_domains": list(query.include_domains) or None,
@@ -10465,7 +10550,7 @@ def parse_you_search(response: Response) -> SearchReply:
 YOU = Provider(
     "you", "sources", url_variable="YDC_API_URL", key_variable="YDC_API_KEY", enabled_variable="YDC_ENABLED",
     keyless=True, search=Operation(build_you_search, parse_you_search),
-    filters=_ALL_FILTERS, both_domain_lists=False)
+    filters=_ALL_FILTERS, both_domain_lists=False, keyless_lacks=("exclude_domains",))
 
 
 # ---- SearXNG (source of 2026-08-22 and a local instance)
@@ -10811,12 +10896,13 @@ STACKEXCHANGE = Provider(
 
 
 def build_github_search(query: SearchQuery, endpoint: Endpoint) -> Request:
-    """GET /search/repositories; ten a minute without a token, and 256 characters of query."""
+    """GET /search/repositories; ten a minute without a token, which goes to GitHub only; 256 characters of query."""
     first = _first_day(query)
+    token = bearer(endpoint) if host_of(endpoint.url) == "api.github.com" else {}  # not to the gateway of OPEN_API_URL
     return Request.get(endpoint.url, {
         "q": _with_operators(_keywords(query.text, 6), [f"pushed:>={first}"] if first else [], GITHUB_QUERY_CHARS),
         "per_page": query.limit,
-    }, {"Accept": "application/vnd.github+json", **bearer(endpoint)})
+    }, {"Accept": "application/vnd.github+json", **token})
 
 
 def parse_github_search(response: Response) -> SearchReply:
@@ -12547,13 +12633,16 @@ def named_provider(name: str, settings: Settings, operation: str) -> Provider:
     return provider
 
 
-def filter_obstacle(provider: Provider, query: SearchQuery) -> str:
-    """Why `provider` cannot apply the filters of `query`; "" when it can, or can be told them in words."""
+def filter_obstacle(provider: Provider, query: SearchQuery, keyless: bool = False) -> str:
+    """Why `provider` (or its keyless form) cannot apply the filters of `query`; "" when it can, or can be told them in
+    words.
+    """
     if provider.prompts_filters:
         return ""
     if provider.members and not members_for(provider, query):
         return "has no member that fits the query and its filters"
-    missing = [name for name in query.filters if name not in provider.filters]
+    known = [name for name in provider.filters if not (keyless and name in provider.keyless_lacks)]
+    missing = [name for name in query.filters if name not in known]
     if missing:
         return "cannot filter by " + ", ".join(missing)
     if query.include_domains and query.exclude_domains and not provider.both_domain_lists:
@@ -12563,6 +12652,17 @@ def filter_obstacle(provider: Provider, query: SearchQuery) -> str:
     if len(query.exclude_domains) > provider.max_exclude_domains:
         return f"takes at most {provider.max_exclude_domains} exclude_domains"
     return ""
+
+
+def filters_in_words(provider: Provider, query: SearchQuery) -> List[str]:
+    """The filters of `query` that a request to the answer provider `provider` can only carry in its prompt."""
+    found = [name for name in query.filters if name not in provider.filters]
+    if len(query.include_domains) > provider.max_include_domains:
+        found.append("include_domains")
+    if query.exclude_domains and ((query.include_domains and not provider.both_domain_lists)
+                                  or len(query.exclude_domains) > provider.max_exclude_domains):
+        found.append("exclude_domains")
+    return list(dict.fromkeys(found))
 
 
 class Rests:
@@ -12690,14 +12790,37 @@ def call_provider(caller: Caller, provider: Provider, operation: Operation, quer
             raise _too_slow(provider, caller.endpoint(provider, "")) from None
         except WebError as error:
             if error.status == 401 and uses_oauth(provider, caller.settings):
-                key = oauth_key_after_401(caller.settings, key, caller.post, deadline)
-                return _exchange(caller, provider, operation, query, caller.endpoint(provider, key), deadline)
+                return _exchange_with_new_token(caller, provider, operation, query, key, deadline)
+            _name_provider(error, provider)
             caller.rests.add(provider.id, key, error)
             if error.code not in (WEB_PROVIDER_AUTH_ERROR, WEB_PROVIDER_ACCESS_ERROR, WEB_PROVIDER_RATE_LIMITED):
                 raise
             refused = error
     assert refused is not None
     raise refused
+
+
+def _exchange_with_new_token(caller: Caller, provider: Provider, operation: Operation, query: Any, token: str,
+                             deadline: Deadline) -> Any:
+    """The same exchange with a fresh access token, once; DeadlineExpired is the attempt's time-out here too."""
+    try:
+        token = oauth_key_after_401(caller.settings, token, caller.post, deadline)
+        return _exchange(caller, provider, operation, query, caller.endpoint(provider, token), deadline)
+    except DeadlineExpired:
+        raise _too_slow(provider, caller.endpoint(provider, "")) from None
+    except WebError as error:
+        _name_provider(error, provider)
+        caller.rests.add(provider.id, token, error)
+        raise
+
+
+def _name_provider(error: WebError, provider: Provider) -> None:
+    """Have `error` say whose failure it is: the transport knows hosts only. A redirect gets its remedy as well."""
+    error.provider = error.provider or provider.id
+    if error.code != WEB_ABORTED and not error.message.startswith(provider.id):
+        error.message = f"{provider.id}: {error.message}"
+        if 300 <= (error.status or 0) < 400 and provider.url_variable:
+            error.message += f". Check {provider.url_variable}: set the address that it leads to, if that is right"
 
 
 def _too_slow(provider: Provider, endpoint: Endpoint) -> WebError:
@@ -12732,7 +12855,7 @@ def _read_reply(provider: Provider, operation: Operation, response: Response, en
     """
     response = response._replace(body=redact_body(response.body))
     if not 200 <= response.status < 300:
-        raise provider_error(provider, response)
+        raise provider_error(provider, response, _clock_for(response))
     if response.truncated or response.incomplete:
         raise invalid_reply(provider.id, response.incomplete or "is larger than the limit", host_of(endpoint.url))
     try:
@@ -12742,6 +12865,11 @@ def _read_reply(provider: Provider, operation: Operation, response: Response, en
         raise
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         raise invalid_reply(provider.id, _what_came(response), host_of(endpoint.url)) from None
+
+
+def _clock_for(response: Response) -> float:
+    """The time of day for a wait that is told as a moment: 0.0 where the reply's own Date serves, as clocks differ."""
+    return 0.0 if response.headers.get("date") else time.time()
 
 
 def _as_the_host_sends(request: Request, host: Followed) -> Request:
@@ -12768,11 +12896,13 @@ def _send_with_retry(caller: Caller, provider: Provider, request: Request, deadl
     def send() -> Response:
         return caller.transport.send(request, PROVIDER_POLICY, deadline)
 
-    pause = RETRY_PAUSE_SECONDS
+    pause, response = RETRY_PAUSE_SECONDS, None
     try:
         response = caller.pace.run(provider, deadline, send)
+        if response.headers.get("x-should-retry", "").lower() == "false":  # the OpenAI family's own word on it
+            return response
         if response.status == 429:
-            wait = retry_after_seconds(response)
+            wait = retry_after_seconds(response, _clock_for(response))
             if wait is None or wait > SHORT_RETRY_SECONDS:
                 return response
             pause = max(wait, 0.0)
@@ -12781,6 +12911,8 @@ def _send_with_retry(caller: Caller, provider: Provider, request: Request, deadl
     except ConnectFailed:
         pass
     if pause >= deadline.left():
+        if response is not None:
+            return response
         raise DeadlineExpired
     deadline.wait(threading.Event(), pause)
     deadline.check_cancelled()
@@ -12857,14 +12989,16 @@ def search_one(caller: Caller, provider: Provider, query: SearchQuery, deadline:
     if dropped:
         notes.append(f"{provider.id}: {dropped} sources outside the filters were dropped")
     if provider.kind == "answer":
-        if query.filters and any(name not in provider.filters for name in query.filters):
-            notes.append(f"{provider.id} was told the filters in words; the answer text may go beyond them")
+        in_words = filters_in_words(provider, query)
+        if in_words:
+            notes.append(f"{provider.id} was told {', '.join(in_words)} in words; the answer text may go beyond them")
         reason = verify(provider, reply) or ("" if kept else "sources_empty")
         if reason:
             raise WebError(WEB_PROVIDER_RESPONSE_INVALID, reply.message or _UNVERIFIED.get(reason, reason).format(provider.id),
                            provider=provider.id, reason=reason)
     elif not kept:
-        raise WebError(WEB_NO_RESULTS, reply.message or f"{provider.id} found nothing", provider=provider.id,
+        outside = f"{provider.id} found only sources outside the filters" if dropped else f"{provider.id} found nothing"
+        raise WebError(WEB_NO_RESULTS, reply.message or outside, provider=provider.id,
                        reason="sources_empty")
     label = provider.label or provider.id
     sources = kept if provider.members else relabel(kept, label)
@@ -12922,7 +13056,7 @@ def run_lane(lane: Lane, caller: Caller, providers: Sequence[Provider], query: S
     """
     for position, provider in enumerate(providers):
         rest = caller.resting(provider)
-        obstacle = filter_obstacle(provider, query)
+        obstacle = filter_obstacle(provider, query, availability(provider, caller.settings).keyless)
         if obstacle:
             lane.skip(provider, f"{provider.id} {obstacle}")
             continue
@@ -13109,7 +13243,7 @@ class WebSearch:
     def _search_named(self, snapshot: Snapshot, provider: Provider, query: SearchQuery,
                       deadline: Deadline) -> Dict[str, Any]:
         """The result of the one provider that was named: no fallback, no enrichment."""
-        obstacle = filter_obstacle(provider, query)
+        obstacle = filter_obstacle(provider, query, availability(provider, snapshot.settings).keyless)
         if obstacle:
             raise WebError(WEB_INVALID_ARGUMENT, f"{provider.id} {obstacle}", provider=provider.id,
                            hint="Leave the filter out, or use provider `auto`.")
@@ -13193,7 +13327,7 @@ class WebSearch:
 
         def read(position: int) -> None:
             try:
-                texts[position] = self.page(sources[position].url, "auto", inner).page.text
+                texts[position] = self.page(sources[position].url, "auto", inner, snapshot=snapshot).page.text
             except WebError:
                 pass  # a source without its page is still a source
 
@@ -13217,14 +13351,16 @@ class WebSearch:
 
     # -- fetch --
 
-    def page(self, url_text: str, provider: str, deadline: Deadline, fresh: bool = False) -> PageReply:
+    def page(self, url_text: str, provider: str, deadline: Deadline, fresh: bool = False,
+             snapshot: Optional[Snapshot] = None) -> PageReply:
         """The page at `url_text` as text, from the page cache or the fetch chain.
 
         `fresh` passes over kept replies that are not successes, so that an error page is asked for again unless the
-        caller is paging through it. Equal fetches in flight share one request.
+        caller is paging through it. Equal fetches in flight share one request. `snapshot` is that of the call which
+        the page is part of.
         """
         url = parse_url(unwrap_url(url_text))
-        snapshot = self.snapshot()
+        snapshot = snapshot or self.snapshot()
         judge_url(url, snapshot.transport.allow)
         settings = snapshot.settings
         name = provider.lower()
@@ -14703,16 +14839,26 @@ def shown_value(variable: Variable, settings: Settings) -> str:
 
 
 def provider_states(web: WebSearch) -> List[Dict[str, Any]]:
-    """Every provider with whether it is usable and why, in table order."""
-    settings = web.settings
-    states = []
-    for provider in PROVIDERS:
-        state = availability(provider, settings)
-        rest = web.rests.of_all(provider.id, keys_of(provider, settings) or ("",))
-        how = "keyless" if state.keyless else "ready" if state.usable else "not used"
-        states.append({"provider": provider.id, "kind": provider.kind, "state": how, "usable": state.usable,
-                       "reason": state.reason or (f"rests {rest[0]:.0f} s: {rest[1].message}" if rest else "")})
-    return states
+    """Every provider with whether it is usable and why, in table order; `resting` is what refused this very process."""
+    snapshot = web.snapshot()
+    return [_state_of(provider, snapshot, web.rests) for provider in PROVIDERS]
+
+
+def _state_of(provider: Provider, snapshot: Snapshot, rests: Rests) -> Dict[str, Any]:
+    """One provider's state. `keys` is how many are tried in turn, `resting_keys` how many of them were refused."""
+    state, keys = availability(provider, snapshot.settings), keys_of(provider, snapshot.settings)
+    found = [rests.of(provider.id, key) for key in keys or ("",)]
+    how = "keyless" if state.keyless else "ready" if state.usable else "not used"
+    told = [state.reason]
+    if snapshot.host is not None and snapshot.host.provider_id == provider.id:
+        told.append(snapshot.host.note)
+    for number, rest in enumerate(found, 1):
+        if rest is not None:
+            which = f"key {number} of {len(keys)} " if len(keys) > 1 else ""
+            told.append(f"{which}rests for {rest[0]:.0f} s more after: {rest[1].message}")
+    shown = {"provider": provider.id, "kind": provider.kind, "state": "resting" if state.usable and all(found) else how,
+             "usable": state.usable, "reason": "; ".join(filter(None, told))}
+    return {**shown, "keys": len(keys), "resting_keys": len(found) - found.count(None)} if keys else shown
 
 
 def environment_facts(settings: Settings) -> Dict[str, str]:
@@ -14754,22 +14900,28 @@ def probe(web: WebSearch) -> List[Dict[str, Any]]:
     return results
 
 
+def _host_problem(web: WebSearch) -> List[str]:
+    """Why the host that WEBSEARCH_FOLLOW names cannot be followed, if so."""
+    error = web.snapshot().host_error
+    return [error.message] if error is not None else []
+
+
 def command_doctor(options: Any) -> int:
     """Print what is set, where from, and what works. Status 1 when no search provider is usable."""
     web = WebSearch.from_environment()
     settings = web.settings
     report: Dict[str, Any] = {
         "environment": environment_facts(settings),
-        "warnings": [*settings.warnings, *unknown_ids(settings)],
+        "warnings": [*settings.warnings, *unknown_ids(settings), *_host_problem(web)],
         "search_chain": [provider.id for provider in provider_chain(settings)],
         "fetch_chain": [provider.id for provider in page_chain(settings, "fetch")],
         "map_chain": [provider.id for provider in page_chain(settings, "map")],
-        "providers": provider_states(web),
         "settings": [{"name": variable.name, "value": shown_value(variable, settings),
                       "origin": settings.origin(variable.name)} for variable in VARIABLES],
     }
     if options.probe:
         report["probe"] = probe(web)
+    report["providers"] = provider_states(web)  # after the probe: it shows which keys were refused
     if options.json:
         _say(json.dumps(report, ensure_ascii=False, indent=2))
     else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 import unittest
 from typing import Any, Dict, List, Mapping, Optional
 from urllib.parse import parse_qs, urlsplit
@@ -512,6 +513,83 @@ class MapCases(unittest.TestCase):
             self.assertTrue(result["truncated"])
             self.assertEqual(result["total_found"], 5000)
         self.assertEqual([source["url"] for source in ten["sources"]], found[:10])
+
+
+class PolicyCases(unittest.TestCase):
+    """Faults of the chain as a whole: waits, time, citations, addresses. Keys (B35, B36) are in test_secrets.py."""
+
+    def _brave(self, mock: Any, **more: str) -> Dict[str, str]:
+        return loopback_settings({"BRAVE_API_KEY": "BSA-CASE", "BRAVE_API_URL": mock.url(), **more})
+
+    def test_b31_gzip_that_was_not_asked_for_and_tags_in_titles(self) -> None:
+        with RawLoopback(case("B31_brave.http")) as mock:
+            result = call(self._brave(mock), "web_search", {"query": "x"})
+        source = result["structuredContent"]["sources"][0]
+        self.assertEqual(source["title"], "Using std::vector & friends")
+        self.assertTrue(source["snippet"].startswith("The push_back call adds <T> items 'fast'"), source["snippet"])
+        for bad in ("<strong>", "&amp;", "&lt;", "&#x27;"):
+            self.assertNotIn(bad, text_of(result))
+
+    def test_b32_a_short_wait_is_worth_it(self) -> None:
+        replies = [case("B32_limited.http"), case_json("B32_ok.json")]
+        with Loopback() as mock:
+            limited = Reply(429, replies[0].partition(b"\r\n\r\n")[2], (("Retry-After", "1"), ("Content-Type", "application/json")))
+            mock.answer("/res/v1/web/search", limited, replies[1])
+            result = call(self._brave(mock), "web_search", {"query": "x", "provider": "brave"})
+            first, second = mock.requests
+        self.assertEqual(urls_of(result), ["https://docs.example.test/ok"])
+        self.assertTrue(1.0 <= second.at - first.at <= 3.0)
+
+    def test_b32_a_long_wait_is_not(self) -> None:
+        with RawLoopback(case("B32_limited_long.http")) as brave, Loopback({"*": case_json("B34_ok.json")}) as mock, McpProcess(
+                tavily(mock, **self._brave(brave), WEBSEARCH_PROVIDERS="brave,tavily")) as server:
+            server.initialize()
+            started = time.monotonic()
+            result = server.call_tool("web_search", {"query": "x"})["structuredContent"]
+            self.assertLess(time.monotonic() - started, 1.5)
+            self.assertEqual(len(brave.requests), 1)
+        self.assertEqual(result["search_provider"], "tavily")
+        self.assertRegex(result["attempted"][0]["message"], "429|rate")
+
+    def test_b34_five_silent_providers_leave_time_for_the_last(self) -> None:
+        names = {"perplexity": "PERPLEXITY", "exa": "EXA", "brave": "BRAVE", "deepseek": "DEEPSEEK"}
+        with RawLoopback(Hold()) as silent, Loopback({"*": case_json("B34_ok.json")}) as mock, McpProcess(tavily(
+                mock, SEARXNG_URL=silent.url(), WEBSEARCH_DEADLINE="4", WEBSEARCH_PROVIDERS=",".join([*names, "searxng", "tavily"]),
+                **{f"{name}_API_KEY": "CASE-KEY" for name in names.values()},
+                **{f"{name}_API_URL": silent.url() for name in names.values()})) as server:
+            server.initialize()
+            started = time.monotonic()
+            result = server.call_tool("web_search", {"query": "x"})["structuredContent"]
+            self.assertLess(time.monotonic() - started, 4)
+        self.assertEqual(result["sources"][0]["snippet"], "late but here")
+        told = {a["provider"]: a.get("code") or a["outcome"] for a in result["attempted"]}
+        self.assertEqual(told, {**dict.fromkeys([*names, "searxng"], "WEB_PROVIDER_TIMEOUT"), "tavily": "ok"})
+        self.assertEqual(result["fallback_reason"], "perplexity_timeout")
+
+    def test_b37_bare_citations_and_nulls(self) -> None:
+        with Loopback({"*": case_json("B37_perplexity.json")}) as mock:
+            result = call(loopback_settings({"PERPLEXITY_API_KEY": "pplx-CASE", "PERPLEXITY_API_URL": mock.url()}),
+                          "web_search", {"query": "x", "provider": "perplexity"})
+        self.assertEqual(result["structuredContent"]["content"], "It is so [1][2].")
+        self.assertEqual(urls_of(result), ["https://a.example.test/one", "https://b.example.test/two"])
+        self.assertEqual([source["title"] for source in result["structuredContent"]["sources"]], ["a.example.test", "b.example.test"])
+        with Loopback({"*": case_json("B37_nulls.json")}) as mock:
+            result = call(tavily(mock), "web_search", {"query": "x", "provider": "tavily"})
+        self.assertEqual([url.rpartition("/")[2] for url in urls_of(result)], ["untitled", "good"])
+        for bad in ("None", "null,"):
+            self.assertNotIn(bad, json.dumps(result["structuredContent"]["sources"]))
+
+    def test_addresses_with_user_info_query_or_fragment_are_refused_by_name(self) -> None:
+        with Loopback({"*": {"results": []}}) as mock:
+            for value in (f"http://user:CASE-PASS@127.0.0.1:{mock.port}", mock.url("/?key=CASE-PASS"), mock.url("/#CASE-PASS")):
+                for variable, provider in (("TAVILY_API_URL", "tavily"), ("GROK_API_URL", "grok"), ("SEARXNG_URL", "searxng")):
+                    with self.subTest(variable=variable, value=value):
+                        settings = loopback_settings({"TAVILY_API_KEY": "tvly-CASE", "GROK_SEARCH_API_KEY": "xai-CASE", variable: value})
+                        error = error_of(call(settings, "web_search", {"query": "x", "provider": provider}))
+                        self.assertEqual(error["code"], "WEB_PROVIDER_CONFIGURED_UNAVAILABLE")
+                        self.assertIn("GROK_SEARCH_URL" if provider == "grok" else variable, error["message"])
+                        self.assertNotIn("CASE-PASS", json.dumps(error))
+            self.assertEqual(mock.requests, [])
 
 
 if __name__ == "__main__":

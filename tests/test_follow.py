@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Dict
 
 import websearch
+from tests.support import Loopback, McpProcess, RecordedRequest, Reply, loopback_settings
 
 VALID = {
     "": {},
@@ -267,6 +268,105 @@ class ClaudeTest(unittest.TestCase):
             with self.subTest(environ=environ), self.assertRaises(websearch.WebError) as caught:
                 self.follow(environ)
             self.assertIn(words, caught.exception.message)
+
+
+RESPONSES = {"status": "completed", "output": [
+    {"type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "q"}},
+    {"type": "message", "content": [{"type": "output_text", "text": "It is so.", "annotations": [
+        {"type": "url_citation", "url": "https://a.example.org/1", "title": "First"}]}]}]}
+CHAT = {"choices": [{"message": {"content": "It is so.", "annotations": [
+    {"type": "url_citation", "url_citation": {"url": "https://a.example.org/1", "title": "First"}}]}}]}
+MESSAGES = {"stop_reason": "end_turn", "content": [
+    {"type": "server_tool_use", "id": "1", "name": "web_search", "input": {"query": "q"}},
+    {"type": "web_search_tool_result", "tool_use_id": "1", "content": [
+        {"type": "web_search_result", "url": "https://a.example.org/1", "title": "First"}]},
+    {"type": "text", "text": "It is so."}]}
+
+
+class WholeProgram(unittest.TestCase):
+    """The real process answers with its host's model, endpoint and credential."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.home = Path(folder.name)
+        self.gateway = Loopback({"/gw/v1/responses": RESPONSES, "/gw/v1/chat/completions": CHAT, "/gw/v1/messages": MESSAGES,
+                                 "*": Reply(404, {"error": "no such path"})})
+        self.addCleanup(self.gateway.close)
+
+    def configure(self, model: str = "m-1", wire_api: str = "responses") -> None:
+        (self.home / "config.toml").write_text(
+            f'model = "{model}"\nmodel_provider = "gw"\n[model_providers.gw]\nname = "GW"\nwire_api = "{wire_api}"\n'
+            f'base_url = "{self.gateway.url("/gw/v1")}"\nenv_key = "GW_KEY"\nhttp_headers = {{ X-Team = "a" }}\n'
+            'query_params = { api-version = "2026-01-01" }\n', encoding="utf-8")
+
+    def codex(self, **more: str) -> McpProcess:
+        """The server as codex starts it: its folder and the provider's key in the environment."""
+        return McpProcess(loopback_settings({"WEBSEARCH_FOLLOW": "codex", "CODEX_HOME": str(self.home), "GW_KEY": "gw-key-123", **more}))
+
+    def check(self, server: McpProcess, label: str, question: str = "q") -> RecordedRequest:
+        """One search; what it gave is checked, and the request it led to returned."""
+        result = server.call_tool("web_search", {"query": question, "provider": "auto"})
+        self.assertFalse(result["isError"], result)
+        content = result["structuredContent"]
+        self.assertEqual((content["content"], content["search_provider"], [s["url"] for s in content["sources"]]),
+                         ("It is so.", label, ["https://a.example.org/1"]))
+        return self.gateway.requests[-1]
+
+    def test_codex_is_followed_through_both_of_its_protocols_and_a_changed_file_serves_the_next_call(self) -> None:
+        self.configure()
+        with self.codex() as server:
+            server.initialize()
+            request = self.check(server, "openai_responses")
+            self.assertEqual((request.target, request.header("authorization"), request.header("x-team"), request.json()["model"]),
+                             ("/gw/v1/responses?api-version=2026-01-01", "Bearer gw-key-123", "a", "m-1"))
+            self.configure("m-2")
+            self.assertEqual(self.check(server, "openai_responses", "q2").json()["model"], "m-2")
+            self.configure("model-3", "chat")
+            request = self.check(server, "chat_completions", "q3")
+            self.assertEqual((request.path, request.json()["model"]), ("/gw/v1/chat/completions", "model-3"))
+            self.assertEqual(self.gateway.connections, 1)
+
+    def test_claude_is_followed_with_either_credential(self) -> None:
+        for name, header, value in (("ANTHROPIC_API_KEY", "x-api-key", "sk-ant-1234"),
+                                    ("ANTHROPIC_AUTH_TOKEN", "authorization", "Bearer sk-ant-1234")):
+            with self.subTest(name), McpProcess(loopback_settings({
+                    "WEBSEARCH_FOLLOW": "claude", "ANTHROPIC_BASE_URL": self.gateway.url("/gw"), name: "sk-ant-1234",
+                    "ANTHROPIC_MODEL": "claude-x[1m]"})) as server:
+                server.initialize()
+                request = self.check(server, "anthropic_messages")
+                self.assertEqual((request.path, request.header(header), request.json()["model"]), ("/gw/v1/messages", value, "claude-x"))
+
+    def test_the_followed_one_is_the_configured_one_of_a_strict_selection(self) -> None:
+        self.configure()
+        with self.codex(WEBSEARCH_SELECTION="strict") as server:
+            server.initialize()
+            self.check(server, "openai_responses")
+        with self.codex(WEBSEARCH_SELECTION="strict", TAVILY_API_KEY="tvly-1234") as server:
+            server.initialize()
+            told = json.loads(server.call_tool("web_search", {"query": "q"})["content"][0]["text"])["error"]
+            self.assertEqual((told["code"], "openai, tavily" in told["message"]), ("WEB_PROVIDER_AMBIGUOUS", True))
+
+    def test_tokens_of_a_chatgpt_login_are_not_used(self) -> None:
+        (self.home / "config.toml").write_text(f'model = "m-1"\nopenai_base_url = "{self.gateway.url("/gw/v1")}"\n', encoding="utf-8")
+        (self.home / "auth.json").write_text(json.dumps({"auth_mode": "chatgpt", "OPENAI_API_KEY": None, "tokens": {
+            "access_token": "login-token-4711", "account_id": "a"}}), encoding="utf-8")
+        with self.codex() as server:
+            server.initialize()
+            text = server.call_tool("web_search", {"query": "q"})["content"][0]["text"]
+            self.assertEqual(json.loads(text)["error"]["code"], "WEB_PROVIDER_CONFIGURED_UNAVAILABLE")
+            self.assertIn("ChatGPT login are not used", text)
+            self.assertNotIn("login-token", text)
+        self.assertEqual(self.gateway.requests, [])
+
+    def test_where_the_host_cannot_be_followed_the_fixed_settings_serve_and_a_note_says_so(self) -> None:
+        self.configure()
+        fixed = {"OPENAI_SEARCH_API_KEY": "sk-fixed-1234", "OPENAI_SEARCH_URL": self.gateway.url("/gw/v1"), "GW_KEY": ""}
+        with self.codex(**fixed) as server:
+            server.initialize()
+            result = server.call_tool("web_search", {"query": "q"})["structuredContent"]
+        self.assertEqual(self.gateway.requests[0].header("authorization"), "Bearer sk-fixed-1234")
+        self.assertTrue(any("GW_KEY" in note and "fixed settings served" in note for note in result["notes"]), result["notes"])
 
 
 if __name__ == "__main__":

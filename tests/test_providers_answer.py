@@ -636,6 +636,11 @@ class ReadingTest(unittest.TestCase):
             w.Source("https://a.example.test/pt", "Portugal", cited=True),
             w.Source("https://b.example.test/tagus", cited=True), w.Source("https://c.example.test/x")))
 
+    def test_perplexitys_search_form_gives_sources_and_no_answer(self) -> None:
+        for name, count in (("perplexity_search_success", 2), ("perplexity_search_empty", 0)):
+            result = parsed(w.PERPLEXITY, recorded(name))
+            self.assertEqual((len(result.sources), result.answer, w.verify(w.PERPLEXITY, result)), (count, "", "content_empty"))
+
     def test_bare_citations_of_the_retired_form_are_sources(self) -> None:
         result = parsed(w.PERPLEXITY, recorded("perplexity_bare_citations"))
         self.assertEqual((result.answer, result.sources), ("It is so [1][2].", (

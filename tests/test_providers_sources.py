@@ -154,6 +154,7 @@ RECORDED = (
     Recorded("exa_error_body.json", code=FAILED, status=400),
     Recorded("brave_web_success.json", sources=2, published="2026-11-02"),
     Recorded("brave_web_empty.json", sources=0),
+    Recorded("brave_llm_context_success.json", sources=2, published="2026-11-02"),
     Recorded("brave_error_key.json", code=AUTH, status=422),
     Recorded("brave_error_validation.json", code=FAILED, status=422),
     Recorded("brave_error_rate.json", code=RATE, status=429, headers=BRAVE_RATE, wait=1),
@@ -520,7 +521,6 @@ class Requests(unittest.TestCase):
         self.assertEqual("/res/v1/web/search", path(brave))
         self.assertEqual({"q": "kestrel 3 scheduler", "count": "5", "text_decorations": "false", "result_filter": "web",
                           "extra_snippets": "true"}, params(brave))
-        self.assertEqual("gzip", brave.headers["Accept-Encoding"])
         self.assertEqual(("GET", "/searx/search", {"q": "kestrel 3 scheduler", "format": "json"}),
                          (searxng.method, path(searxng), params(searxng)))
 
@@ -563,10 +563,9 @@ class Requests(unittest.TestCase):
         self.assertEqual("keyless", build("tavily", asked(), key="").headers["X-Tavily-Access-Mode"])
         self.assertNotIn("X-Tavily-Access-Mode", build("tavily", asked()).headers)
 
-    def test_you_without_a_key_has_another_path_and_wants_no_compression(self) -> None:
+    def test_you_without_a_key_has_another_path(self) -> None:
         request = build("you", asked(recency_days=7, include_domains=("a.test", "b.test")), key="")
-        self.assertEqual(("GET", "/v1/agents/search", "identity"),
-                         (request.method, path(request), request.headers["Accept-Encoding"]))
+        self.assertEqual(("GET", "/v1/agents/search"), (request.method, path(request)))
         self.assertEqual({"query": "kestrel 3 scheduler", "count": "5", "freshness": "week",
                           "include_domains": "a.test,b.test"}, params(request))
 
@@ -630,6 +629,19 @@ class Requests(unittest.TestCase):
                          build("exa", query).json()["contents"])
         self.assertIs(True, build("deepseek", query).json()["need_content"])
         self.assertEqual("full_page", build("you", query).json()["extraction"]["extraction_mode"])
+
+    def test_brave_is_asked_for_passages_where_page_text_is_wanted(self) -> None:
+        request = build("brave", asked(include_content=True, recency_days=7))
+        self.assertEqual("/res/v1/llm/context", path(request))
+        self.assertEqual({"q": "kestrel 3 scheduler", "count": "5", "maximum_number_of_urls": "5", "freshness": "pw"},
+                         params(request))
+        follow = ROWS["brave"].search.follow_up
+        for status, body in ((404, b"{}"), (403, b'{"error":{"code":"OPTION_NOT_IN_PLAN"}}')):
+            again = follow(request, Response(request.url, status, {}, body))
+            self.assertEqual({"q": "kestrel 3 scheduler", "count": "5", "freshness": "pw", "text_decorations": "false",
+                              "result_filter": "web"}, params(again))
+            self.assertEqual("/res/v1/web/search", path(again))
+        self.assertIsNone(follow(build("brave", asked()), Response("https://h.test", 404, {}, b"{}")))
 
     def test_brave_is_asked_again_without_an_option_that_the_plan_lacks(self) -> None:
         follow_up = operation_of(ROWS["brave"], "search").follow_up

@@ -7,7 +7,7 @@ import unittest
 from typing import Any, Dict, List, Mapping, Optional
 
 import websearch
-from tests.support import Hold, Loopback, RawLoopback, RecordedRequest, Reply, bare_environment, loopback_settings
+from tests.support import Hold, Loopback, RawLoopback, RecordedRequest, Reply, bare_environment, fixture_json, loopback_settings
 
 GROK_ANSWER = {
     "status": "completed",
@@ -89,6 +89,27 @@ class Answers(unittest.TestCase):
         self.assertEqual((result["fallback_used"], result["fallback_reason"]), (True, "grok_sources_empty"))
         self.assertEqual(labels(result), ["tavily_fallback", "tavily_fallback"])
         self.assertEqual(result["search_provider"], "tavily")
+
+    def test_filters_that_the_api_cannot_carry_are_told_in_words_and_a_note_says_so(self) -> None:
+        six = tuple(f"{letter}.example.org" for letter in "abcdef")
+        rows = (({"include_domains": six[:2]}, ""), ({"include_domains": six}, "include_domains"), ({"recency_days": 9}, "recency_days"),
+                ({"include_domains": six[:1], "exclude_domains": ("x.example.org",)}, "exclude_domains"))
+        for filters, told in rows:
+            with self.subTest(filters), Loopback({"*": GROK_ANSWER}) as answers:
+                result = search(grok(answers), extra=0, **filters)
+                body = answers.requests[0].json()
+            note = f"grok was told {told} in words; the answer text may go beyond them"
+            self.assertEqual(result["notes"], [note] if told else [])
+            self.assertEqual(told == "", body["input"][0]["content"] == "q")
+
+    def test_a_paused_turn_is_continued_and_its_rounds_are_one_answer(self) -> None:
+        paused = fixture_json("providers/anthropic_pause_turn.json")
+        with Loopback() as answers:
+            answers.answer("/v1/messages", paused, fixture_json("providers/anthropic_success.json"))
+            result = search({"ANTHROPIC_SEARCH_API_KEY": "sk-ant-test-key", "ANTHROPIC_SEARCH_URL": answers.url()})
+            first, second = (request.json()["messages"] for request in answers.requests)
+        self.assertEqual(second, [*first, {"role": "assistant", "content": paused["content"]}])
+        self.assertEqual((result["sources_count"], result["search_provider"], bool(result["content"])), (2, "anthropic_messages", True))
 
     def test_each_failure_of_the_answer_has_its_reason(self) -> None:
         empty = {"status": "completed", "output": []}
@@ -182,12 +203,29 @@ class Sources(unittest.TestCase):
             self.assertEqual(firecrawl.requests, [])
         self.assertEqual(outcomes(result)[0], ("firecrawl", "skipped"))
 
+    def test_a_filter_that_only_the_keyless_form_lacks_skips_that(self) -> None:
+        settings = websearch.Settings.from_env({"WEBSEARCH_KEYLESS": "on"})
+        query = websearch.SearchQuery("q", exclude_domains=("x.example.org",))
+        for keyless, words in ((True, "cannot filter by exclude_domains"), (False, "")):
+            self.assertEqual(websearch.filter_obstacle(websearch.YOU, query, keyless), words)
+        with Loopback({"*": found("1")}) as searxng, Loopback({"*": {"results": {"web": []}}}) as you:
+            result = search({"YDC_API_URL": you.url(), "WEBSEARCH_KEYLESS": "on", "SEARXNG_URL": searxng.url(),
+                             "WEBSEARCH_PROVIDERS": "you,searxng"}, exclude_domains=("x.example.org",))
+            self.assertEqual(you.requests, [])
+        self.assertTrue(websearch.availability(websearch.YOU, settings).keyless)
+        self.assertEqual(outcomes(result), [("you", "skipped"), ("searxng", "ok")])
+        self.assertIn("exclude_domains", result["attempted"][0]["message"])
+
     def test_sources_known_to_break_a_filter_are_dropped_with_a_note(self) -> None:
         replies = {"results": found("1")["results"] + found("2", host="other.example.net")["results"]}
         with Loopback({"*": replies}) as sources:
             result = search(tavily(sources), include_domains=("s.example.org",))
         self.assertEqual([source["url"] for source in result["sources"]], ["https://s.example.org/1"])
         self.assertTrue(any("dropped" in note for note in result["notes"]))
+        with Loopback({"*": found("1")}) as sources, self.assertRaises(websearch.WebError) as caught:
+            search(tavily(sources), include_domains=("a.example.org",), provider="tavily")
+        self.assertEqual((caught.exception.code, caught.exception.message),
+                         ("WEB_NO_RESULTS", "tavily found only sources outside the filters"))
 
     def test_silent_providers_leave_time_for_the_last_one(self) -> None:
         with RawLoopback(Hold()) as silent, Loopback({"*": found("late")}) as last:
@@ -236,12 +274,55 @@ class Policy(unittest.TestCase):
             self.assertEqual(len(sources.requests), 2)
         self.assertEqual(labels(result), ["tavily"])
 
+    def test_a_wait_until_a_moment_is_understood_with_and_without_the_servers_clock(self) -> None:
+        from email.utils import formatdate
+        soon = formatdate(time.time() + 1000, usegmt=True)
+        for headers in ((("Retry-After", soon),), (("Retry-After", "Mon, 30 Nov 2026 12:16:40 GMT"),
+                                                   ("Date", "Mon, 30 Nov 2026 12:00:00 GMT"))):
+            with self.subTest(headers), Loopback({"*": Reply(429, {}, headers)}) as sources:
+                with self.assertRaises(websearch.WebError) as caught:
+                    search(tavily(sources), provider="tavily")
+                self.assertAlmostEqual(caught.exception.retry_after_seconds or 0.0, 1000, delta=2)
+                self.assertEqual(len(sources.requests), 1)
+
+    def test_a_refusal_that_there_is_no_time_to_retry_is_told_as_it_came(self) -> None:
+        with Loopback({"*": Reply(503, {"detail": {"error": "closed for repairs"}})}) as sources:
+            with self.assertRaises(websearch.WebError) as caught:
+                search(tavily(sources, WEBSEARCH_TIMEOUT="0.25"), provider="tavily")
+            self.assertEqual(len(sources.requests), 1)
+        self.assertIn("closed for repairs", caught.exception.message)
+
+    def test_doctor_shows_which_keys_rest_and_for_how_long(self) -> None:
+        def answer(request: RecordedRequest) -> Any:
+            return Reply(401, {"detail": {"error": "bad key"}}) if "tvly-first1" in str(request.headers) else found("1")
+
+        limited = Reply(429, {}, (("Retry-After", "90"),))
+        with Loopback({"*": answer}) as two_keys, Loopback({"*": limited}) as one_key:
+            web = web_of({**tavily(two_keys, TAVILY_API_KEY="tvly-first1,tvly-second"), "EXA_API_KEY": "exa-test-key",
+                          "EXA_API_URL": one_key.url(), "WEBSEARCH_PROVIDERS": "exa,tavily"})
+            self.addCleanup(web.close)
+            web.search(websearch.SearchQuery("q"), websearch.Deadline(10))
+        states = {state["provider"]: state for state in websearch.provider_states(web)}
+        self.assertEqual([(states[name]["state"], states[name]["keys"], states[name]["resting_keys"]) for name in ("tavily", "exa")],
+                         [("ready", 2, 1), ("resting", 1, 1)])
+        self.assertRegex(states["tavily"]["reason"], r"^key 1 of 2 rests for \d+ s more after: tavily: HTTP 401")
+        self.assertRegex(states["exa"]["reason"], r"^rests for (89|90) s more after: exa: HTTP 429")
+        self.assertNotIn("tvly-", str(states))
+
     def test_a_502_is_tried_once_more(self) -> None:
         with Loopback() as sources:
             sources.answer("/search", 502, 502, found("1"))
             with self.assertRaises(websearch.WebError):
                 search(tavily(sources))
             self.assertEqual(len(sources.requests), 2)
+
+    def test_a_vendor_that_wants_no_retry_gets_none(self) -> None:
+        for status in (503, 429):
+            reply = Reply(status, {}, (("X-Should-Retry", "false"), ("Retry-After", "1")))
+            with self.subTest(status), Loopback({"*": reply}) as sources:
+                with self.assertRaises(websearch.WebError):
+                    search(tavily(sources))
+                self.assertEqual(len(sources.requests), 1)
 
     def test_a_second_call_opens_no_new_connection(self) -> None:
         with Loopback({"*": found("1")}) as sources:
@@ -341,6 +422,31 @@ class Selection(unittest.TestCase):
             with open(path, "w") as file:
                 file.write(f"SEARXNG_URL={sources.url()}\n")
             self.assertEqual(labels(web.search(websearch.SearchQuery("q"), websearch.Deadline(5))), ["searxng"])
+
+
+class Snapshots(unittest.TestCase):
+    def test_settings_that_change_during_a_call_serve_the_next_one(self) -> None:
+        import os
+        import tempfile
+        page = "<main><h1>Kestrel</h1><p>It hovers in the wind over open fields.</p></main>"
+        with tempfile.TemporaryDirectory() as folder, Loopback({"*": page}) as origin, Loopback({"*": found()}) as tavily_server:
+            path = os.path.join(folder, "env")
+
+            def answer(request: RecordedRequest) -> Any:
+                with open(path, "w") as file:
+                    file.write(f"TAVILY_API_URL={tavily_server.url()}\nTAVILY_API_KEY=tvly-test-key\n"
+                               "WEBSEARCH_FETCH_PROVIDERS=tavily\n")
+                return {"results": [{"title": "t", "url": origin.url("/a"), "content": "c"}]}
+
+            with Loopback({"*": answer}) as sources:
+                web = web_of({"WEBSEARCH_CONFIG": path, "SEARXNG_URL": sources.url()})
+                self.addCleanup(web.close)
+                query = websearch.SearchQuery("q", include_content=True)
+                first = web.search(query, websearch.Deadline(10), "searxng")
+                self.assertEqual((len(origin.requests), len(tavily_server.requests)), (1, 0))
+                web.search(query, websearch.Deadline(10), "searxng")
+                self.assertEqual((len(origin.requests), len(tavily_server.requests)), (1, 1))
+        self.assertIn("hovers in the wind", first["sources"][0]["content"])
 
 
 if __name__ == "__main__":
