@@ -30,16 +30,16 @@ Settings are environment variables (`VARIABLES` is their table; README.md explai
 """
 from __future__ import annotations
 
-import json
 import os
-import re
 import sys
-import threading
 import time
-from operator import itemgetter as _itemgetter
+from _thread import allocate_lock as new_lock
 
-TYPE_CHECKING = False  # for type checkers only: importing typing would cost the start as much as json does
+TYPE_CHECKING = False  # for type checkers only; json, re, threading and typing would each add a fifth to a bare start
 if TYPE_CHECKING:
+    import re
+    import threading
+    from _thread import LockType
     from typing import (
         Any,
         Callable,
@@ -63,6 +63,12 @@ else:
     # The records of this module are named tuples. typing.NamedTuple compiles a constructor for each class, which took
     # half of the time of importing this module; this one only keeps the names of the fields.
 
+    try:  # what collections.namedtuple takes as well
+        from _collections import _tuplegetter as _field_getter
+    except ImportError:
+        def _field_getter(index, doc):
+            return property(lambda record: record[index], doc=doc)
+
     _FIELD_GETTERS = []  # the property of the first field of any record, of the second, …
 
     class _RecordType(type):
@@ -72,7 +78,7 @@ else:
             fields = tuple(namespace.get("__annotations__", ()))
             defaults = {field: namespace[field] for field in fields if field in namespace}
             while len(_FIELD_GETTERS) < len(fields):
-                _FIELD_GETTERS.append(property(_itemgetter(len(_FIELD_GETTERS))))
+                _FIELD_GETTERS.append(_field_getter(len(_FIELD_GETTERS), ""))
             getters = dict(zip(fields, _FIELD_GETTERS))
             return type.__new__(mcs, name, bases, {
                 **namespace, **getters, "__slots__": (), "_fields": fields, "_field_defaults": defaults})
@@ -280,6 +286,7 @@ class Pattern:
         self._source, self._flags = source, flags
 
     def __getattr__(self, name: str) -> Any:
+        import re
         if name.startswith("__"):
             raise AttributeError(name)
         compiled = re.compile(self._source, self._flags)
@@ -344,6 +351,7 @@ def parse_json(data: Union[bytes, str]) -> Any:
     json.loads raises RecursionError for deep nesting and a plain ValueError for very long integers. The values are
     counted before: 8 MB of `{},` would become 200 MB of objects, and take seconds to go through.
     """
+    import json
     try:
         if isinstance(data, bytes):
             data = data.decode("utf-8-sig", errors="replace")
@@ -361,6 +369,7 @@ def check_json_cost(text: str) -> None:
 
 def compact_json(value: Any) -> str:
     """`value` as compact JSON, non-ASCII kept; not for the wire, which wants ASCII."""
+    import json
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -439,6 +448,7 @@ MIN_BODY_SECRET_CHARS = 12  # a password like `results` must not be cut out of a
 
 def remember_secret(secret: str) -> None:
     """From now on `redact` removes `secret`: plain, lower-case (host names), URL-encoded, base64 (Basic credentials)."""
+    import json
     if len(secret) < MIN_SECRET_CHARS or secret in _SECRETS:
         return
     from urllib.parse import quote, quote_plus
@@ -711,6 +721,8 @@ def _unquoted(text: str) -> str:
 
 def read_value(variable: Variable, text: str) -> Any:
     """The value that `text` means for `variable`; BadValue says what is wrong with it."""
+    if _PLACEHOLDER.search(text.strip()):
+        raise BadValue("is an unexpanded placeholder and counts as not set")
     text = _unquoted(text.strip())
     if variable.kind == "secret":
         return _read_secret(text)
@@ -822,11 +834,11 @@ class Settings:
         problems: Dict[str, str] = {}
         for variable in VARIABLES:
             values[variable.name] = variable.default
-            name, text, origin = _find(variable, environ, file.pairs)
+            name, text, origin = find_setting(variable, environ, file.pairs)
             if not name:
                 continue
             try:
-                values[variable.name] = read_value(variable, _expanded(text))
+                values[variable.name] = read_value(variable, text)
                 origins[variable.name] = f"{origin} {name}"
             except BadValue as error:
                 problems[name] = str(error)
@@ -859,7 +871,7 @@ class Settings:
         return next((self._problems[n] for n in names_of(VARIABLE_BY_NAME[name]) if n in self._problems), "")
 
 
-def _find(variable: Variable, environ: Mapping[str, str], pairs: Mapping[str, str]) -> Tuple[str, str, str]:
+def find_setting(variable: Variable, environ: Mapping[str, str], pairs: Mapping[str, str]) -> Tuple[str, str, str]:
     """(name, text, origin) of the first non-empty text that sets `variable`; ("", "", "") when none does."""
     names = names_of(variable)
     key_name = environ.get(variable.key_env, "") or pairs.get(variable.key_env, "") if variable.key_env else ""
@@ -869,12 +881,6 @@ def _find(variable: Variable, environ: Mapping[str, str], pairs: Mapping[str, st
             if text.strip():
                 return name, text, origin
     return "", "", ""
-
-
-def _expanded(text: str) -> str:
-    if _PLACEHOLDER.search(text.strip()):
-        raise BadValue("is an unexpanded placeholder and counts as not set")
-    return text
 
 
 def _remember_user_info(url: str) -> None:
@@ -1124,7 +1130,7 @@ class _Cancellation:
     __slots__ = ("callbacks", "lock", "raised")
 
     def __init__(self) -> None:
-        self.lock, self.raised = threading.Lock(), False
+        self.lock, self.raised = new_lock(), False
         self.callbacks: Dict[int, Callable[[], Any]] = {}
 
 
@@ -1186,6 +1192,7 @@ class Deadline:
 
     def wait(self, event: threading.Event, seconds: Optional[float] = None) -> bool:
         """Whether `event` was set within `seconds` and the deadline; returns early, False, when cancelled."""
+        import threading
         woken = threading.Event()  # not `event` itself: a cancellation must not look like the thing waited for
         left = self.left() if seconds is None else min(seconds, self.left())
         end = self._clock() + left
@@ -1682,7 +1689,8 @@ CHECK_NAME_SECONDS = 3.0  # a look-up for the guard's sake alone is not worth mo
 MIN_PARTIAL_BYTES = 1024  # less of a page than this is not worth showing when the time ran out
 MAX_GZIP_MEMBERS = 1000  # of one body; each costs a copy of what follows it
 REDIRECT_STATUSES = (301, 302, 303, 307, 308)
-DEFAULT_USER_AGENT = f"Mozilla/5.0 (compatible; {SERVER_NAME}/{VERSION}; +{HOMEPAGE})"
+API_USER_AGENT = f"{SERVER_NAME}/{VERSION} (+{HOMEPAGE})"  # what APIs and Wikimedia's policy want: a name, a way to ask
+PAGE_USER_AGENT = f"Mozilla/5.0 (compatible; {SERVER_NAME}/{VERSION}; +{HOMEPAGE})"  # the form that sites know of robots
 
 # Types that nobody can show as text; their bodies are not worth the transfer. PDF, gzip (sitemaps) and SVG are read.
 UNREAD_TYPES = (
@@ -1846,7 +1854,7 @@ class _Connection:
 
     def __init__(self, sock: Any, owner: object) -> None:
         self.sock, self.owner = sock, owner
-        self.buffer, self.lock = bytearray(), threading.Lock()
+        self.buffer, self.lock = bytearray(), new_lock()
         self.is_tls, self.was_used, self.idle_since = False, False, 0.0
 
     def cut(self, owner: object) -> None:
@@ -2446,7 +2454,8 @@ class _Hop:
             self.name = f"{self.url.host} (through the proxy {self.proxy.place})"
         try:
             plain_proxy = self.proxy if self.url.scheme == "http" else None
-            data = _request_bytes(self.request, self.url, plain_proxy, self.transport.user_agent)
+            user_agent = self.transport.user_agent or (PAGE_USER_AGENT if self.policy.guarded else API_USER_AGENT)
+            data = _request_bytes(self.request, self.url, plain_proxy, user_agent)
         except ValueError as error:
             raise WebError(self.policy.failed_code, f"the request header `{error}` holds a character that is not "
                            "allowed", hint="Correct the setting that it comes from.") from None
@@ -2519,6 +2528,7 @@ class _Hop:
     def _look_up(self, host: str, port: int) -> List[Any]:
         """What getaddrinfo says, in a thread that is left behind when the time runs out: it cannot be interrupted."""
         import socket
+        import threading
         resolve = self.transport.resolve or socket.getaddrinfo
         box: List[Any] = []
         done = threading.Event()
@@ -2748,9 +2758,9 @@ class Transport:
     def __init__(self, proxies: Optional[Proxies] = None, allow: Optional[AllowList] = None, user_agent: str = "", *,
                  resolve: Optional[Callable[..., Any]] = None, cert_file: str = "", cert_dir: str = "") -> None:
         self.proxies, self.allow = proxies or Proxies(), allow or AllowList()
-        self.user_agent, self.resolve = user_agent or DEFAULT_USER_AGENT, resolve
+        self.user_agent, self.resolve = user_agent, resolve
         self._cert_file, self._cert_dir = cert_file, cert_dir
-        self._lock, self._tls_lock = threading.Lock(), threading.Lock()
+        self._lock, self._tls_lock = new_lock(), new_lock()
         self._tls_context: Any = None
         self.tls_sessions: Dict[Tuple[Any, ...], Any] = {}
         self.idle: Dict[Tuple[Any, ...], List[_Connection]] = {}
@@ -3728,8 +3738,8 @@ def resolve_link(href: str, base: str) -> str:
 
 
 _CONTROL_BLANKS = Pattern(r"[\x00-\x1f\x7f]+")
-_PLAIN_URL = Pattern(r"https?://[a-z0-9.-]+(?:/[\w./~%?&=+:@,;!#-]*)?", re.ASCII)
-_SIMPLE_PATH = Pattern(r"/(?:[\w~%?&=+:@,;!#-][\w./~%?&=+:@,;!#-]*)?", re.ASCII)
+_PLAIN_URL = Pattern(r"(?a)https?://[a-z0-9.-]+(?:/[\w./~%?&=+:@,;!#-]*)?")
+_SIMPLE_PATH = Pattern(r"(?a)/(?:[\w~%?&=+:@,;!#-][\w./~%?&=+:@,;!#-]*)?")
 _SCHEME = Pattern(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _URL_ESCAPES = {" ": "%20", "<": "%3C", ">": "%3E", '"': "%22", "`": "%60", "\\": "%5C", "|": "%7C", "\xa0": "%C2%A0"}
 _URL_ODD = Pattern(r"[\s<>\"`\\|]")
@@ -5368,10 +5378,10 @@ GUESS_ODD_SHARE = 0.15  # of the runs of non-ASCII bytes: fewer of odd length, a
 GUESS_UNLIKELY_FACTOR = 0.4  # for a codec that these two speak against
 _LATIN_CODECS = frozenset(("cp1252", "cp1250", "iso8859_2", "cp1254"))
 
-_CHARSET_PARAMETER = Pattern(r"""charset\s*=\s*["']?\s*([A-Za-z0-9_:.\-]+)""", re.I)
+_CHARSET_PARAMETER = Pattern(r"""(?i)charset\s*=\s*["']?\s*([A-Za-z0-9_:.\-]+)""")
 _XML_ENCODING = Pattern(r"""<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z0-9_:.\-]+)""")
-_UNSCANNED = Pattern(r"<!--[\s\S]*?(?:-->|\Z)|<(script|style|title)\b[\s\S]*?(?:</\1|\Z)", re.I)
-_META_TAG = Pattern(r"""<meta[\s/](?:[^>"']|"[^"]*"|'[^']*')*>?""", re.I)
+_UNSCANNED = Pattern(r"(?i)<!--[\s\S]*?(?:-->|\Z)|<(script|style|title)\b[\s\S]*?(?:</\1|\Z)")
+_META_TAG = Pattern(r"""(?i)<meta[\s/](?:[^>"']|"[^"]*"|'[^']*')*>?""")
 _LANGUAGE_ATTRIBUTE = Pattern(r"""\blang\s*=\s*["']?([A-Za-z]{2,3}(?:-[A-Za-z]{2,4})?)""")
 
 
@@ -5490,6 +5500,7 @@ def _single_byte_table(codec: str) -> str:
 
 def _guess_codec(body: bytes) -> str:
     """The most believable legacy codec for undeclared bytes that are not UTF-8; windows-1252 when none stands out."""
+    import re
     sample = _high_byte_sample(body)
     found = _LANGUAGE_ATTRIBUTE.search(body[:META_PRESCAN_BYTES].decode("latin-1"))
     language = found.group(1).lower() if found else ""
@@ -5515,6 +5526,7 @@ def _guess_codec(body: bytes) -> str:
 
 def _high_byte_sample(body: bytes) -> bytes:
     """Runs from a non-ASCII byte, hence the first byte of a character, to the next tag or line end; a letter before it too."""
+    import re
     runs: List[bytes] = []
     size = 0
     for run in re.finditer(rb"[A-Za-z]?[\x80-\xff][^<\n]*", body):
@@ -5571,7 +5583,7 @@ _URL_TYPES = {"md": "text/markdown", "markdown": "text/markdown", "csv": "text/c
               "yml": "application/yaml", "xml": "application/xml", "html": "text/html", "htm": "text/html"}
 _HTML_STARTS = frozenset("html head body title script style iframe h1 h2 h3 h4 h5 h6 div font table a b br p ul ol main "
                          "article section meta link !doctype".split())
-_FIRST_TAG = Pattern(r"<(!doctype(?=\s+html)|[A-Za-z_][^\s/>]*)", re.I)
+_FIRST_TAG = Pattern(r"(?i)<(!doctype(?=\s+html)|[A-Za-z_][^\s/>]*)")
 _JSON_START = Pattern(r'\s*(?:\{\s*(?:"|\})|\[\s*(?:["\[{\]\-0-9]|true|false|null))')
 
 
@@ -5700,7 +5712,7 @@ _KIND_NAMES = {"application/pdf": "PDF document", "application/gzip": "gzip arch
                "application/octet-stream": "binary file", "application/wasm": "WebAssembly binary",
                "application/x-elf": "binary program"}
 _KIND_FAMILIES = {"image": "image", "audio": "audio file", "video": "video file", "font": "font file"}
-_ATX_HEADING = Pattern(r"^ {0,3}(#{1,6}[ \t]+[^\n]*)", re.M)
+_ATX_HEADING = Pattern(r"(?m)^ {0,3}(#{1,6}[ \t]+[^\n]*)")
 _COUNTED_INVISIBLE = Pattern("[\U000e0000-\U000e007f\u202a-\u202e\u2066-\u2069\u200b\u2060-\u2064\ufeff\u180e\u061c]")
 
 
@@ -6004,7 +6016,7 @@ class SitemapEntry(NamedTuple):
     is_sitemap: bool
 
 
-_SITEMAP_PIECE = Pattern(r"<(?:[\w-]+:)?(loc|lastmod|/url|/sitemap)\b[^<>]*>\s*(?:<!\[CDATA\[)?([^<\]]*)", re.I)
+_SITEMAP_PIECE = Pattern(r"(?i)<(?:[\w-]+:)?(loc|lastmod|/url|/sitemap)\b[^<>]*>\s*(?:<!\[CDATA\[)?([^<\]]*)")
 
 
 def sitemap_entries(markup: str) -> Iterator[SitemapEntry]:
@@ -7009,7 +7021,7 @@ def extract(body: bytes, content_type: str, url: str) -> Page:
 HEAD_SHARE = 0.75  # of a cut page: what a page is about stands at its start, results and references at its end
 MAX_FENCE_CHARS = 60  # a fence line longer than this is not repeated in a window: it would eat the window
 OUTLINE_HEADING_CHARS = 120
-_FENCE_LINE = Pattern(r"^([ \t>]*)(`{3,}|~{3,})([^\n]*)$", re.M)
+_FENCE_LINE = Pattern(r"(?m)^([ \t>]*)(`{3,}|~{3,})([^\n]*)$")
 
 
 class Window(NamedTuple):
@@ -7584,6 +7596,7 @@ def _time_number(value: Any) -> Optional[float]:
 
 
 def _iso_seconds(text: str) -> float:
+    import re
     from datetime import datetime, timezone
     text = re.sub(r"\.[0-9]+", "", text.upper().replace("Z", "+00:00"))
     moment = datetime.fromisoformat(text)
@@ -7716,6 +7729,7 @@ class FileLock:
         self._path, self._deadline, self._descriptor = path, deadline, -1
 
     def __enter__(self) -> None:
+        import threading
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
         self._descriptor = os.open(self._path, flags, 0o600)
         try:
@@ -7743,6 +7757,7 @@ class FileLock:
 
 def _write_token(path: str, fields: Mapping[str, Any]) -> None:
     """The token file holds `fields`. The caller has the lock, so older unfinished writes are dead and are removed."""
+    import json
     folder, name = os.path.split(os.path.abspath(path))
     for entry in os.listdir(folder):
         if entry.startswith(f".{name}.") and entry.endswith(".tmp"):
@@ -7792,6 +7807,7 @@ class _Renewal:
     """A refresh under way, for all threads that wait for it."""
 
     def __init__(self) -> None:
+        import threading
         self.done = threading.Event()
         self.access, self.error = "", WebError(WEB_INTERNAL_ERROR, "the refresh ended without a result")
 
@@ -7807,7 +7823,7 @@ class OAuthToken:
                  clock: Callable[[], float] = time.time) -> None:
         self.path, self._client_id, self._clock = path, client_id, clock
         self._endpoints = endpoints or oauth_endpoints({})
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._renewal: Optional[_Renewal] = None
         self._dead = ""  # a refresh token that was refused for good: not tried again
 
@@ -7838,6 +7854,7 @@ class OAuthToken:
 
     def _renewed(self, rejected: str, post: Post, deadline: Deadline) -> str:
         """The access token after a refresh, which all waiting threads share."""
+        import threading
         for _ in range(2):  # the first may be one that began before `rejected` was refused
             with self._lock:
                 renewal = self._renewal
@@ -7905,7 +7922,7 @@ class OAuthToken:
 
 
 _OAUTH_TOKENS: Dict[Tuple[str, str, str], OAuthToken] = {}  # one object a file: its threads share one refresh
-_OAUTH_TOKENS_LOCK = threading.Lock()
+_OAUTH_TOKENS_LOCK = new_lock()
 
 
 def oauth_token(settings: Settings) -> OAuthToken:
@@ -7982,7 +7999,8 @@ class _Callback:
     """What the listener has been told. `judge` is the gate: the state decides what is ours, all else is noise."""
 
     def __init__(self, state: str, host: str) -> None:
-        self._state, self._host, self._lock = state, host, threading.Lock()
+        import threading
+        self._state, self._host, self._lock = state, host, new_lock()
         self.code, self.error, self.done = "", "", threading.Event()
 
     def judge(self, head: str) -> int:
@@ -8038,6 +8056,7 @@ def _answer_callback(connection: Any, callback: _Callback, places: threading.Sem
 def _wait_for_callback(listener: Any, callback: _Callback, deadline: Deadline) -> None:
     """Returns once a request was accepted; WEB_PROVIDER_TIMEOUT when none came."""
     import socket
+    import threading
     places = threading.Semaphore(CALLBACK_CONNECTIONS)
     while not callback.done.is_set():
         if deadline.left() <= 0:
@@ -8118,6 +8137,7 @@ def login_manual(path: str, client_id: str, post: Post, show: Callable[[str], No
 def login_device(path: str, client_id: str, post: Post, show: Callable[[str], None], *,
                  endpoints: Optional[OAuthEndpoints] = None, wait: Optional[Callable[[float], Any]] = None) -> None:
     """Logs in by a code that the user types in on any device (RFC 8628). `wait` passes the seconds between polls."""
+    import threading
     endpoints = endpoints or oauth_endpoints({})
     response = post(Request.post_form(endpoints.device, {"client_id": client_id, "scope": OAUTH_SCOPE},
                                       {"Accept": "application/json"}), Deadline(REFRESH_SECONDS))
@@ -8238,9 +8258,9 @@ _TOML_WORD = Pattern(r"[A-Za-z0-9_+.-]{1,400}")
 _TOML_PLAIN = Pattern(r'[^"\\\x00-\x08\n-\x1f\x7f]*')
 _TOML_PLAIN_LINES = Pattern(r'[^"\\\x00-\x08\x0b-\x1f\x7f]*')
 _TOML_FORBIDDEN = Pattern(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
-_TOML_DATE = Pattern(r"\d{4}-\d\d-\d\d", re.A)
-_TOML_CLOCK = Pattern(r"\d\d:\d\d(?::\d\d(?:\.\d+)?)?", re.A)
-_TOML_OFFSET = Pattern(r"[Zz]|[+-]\d\d:\d\d", re.A)
+_TOML_DATE = Pattern(r"(?a)\d{4}-\d\d-\d\d")
+_TOML_CLOCK = Pattern(r"(?a)\d\d:\d\d(?::\d\d(?:\.\d+)?)?")
+_TOML_OFFSET = Pattern(r"(?a)[Zz]|[+-]\d\d:\d\d")
 _TOML_INTEGER = Pattern(r"[+-]?(?:0|[1-9][0-9]*)|0x[0-9A-Fa-f]+|0o[0-7]+|0b[01]+")
 _TOML_FLOAT = Pattern(r"[+-]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|nan)")
 _TOML_BAD_UNDERSCORE = Pattern(r"(?<![0-9])_|_(?![0-9])")
@@ -8589,7 +8609,7 @@ def _key_of(host: str, name: str, text: str) -> str:
 
 
 _HEADER_NAME = Pattern(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-_SECRET_HEADER = Pattern(r"auth|key|token|secret|cookie|passw", re.I)
+_SECRET_HEADER = Pattern(r"(?i)auth|key|token|secret|cookie|passw")
 _VERSION_IN_PATH = Pattern(r"/v[0-9][0-9a-z]*(?:/|$)")
 
 
@@ -8832,6 +8852,7 @@ class Provider(NamedTuple):
     both_domain_lists: bool = True  # include and exclude in one request
     keyless_lacks: Tuple[str, ...] = ()  # of `filters`, those that the keyless form does not know
     prompts_filters: bool = False  # an answer provider can be told a limit in words
+    max_domains_at: Optional[Callable[[Endpoint], int]] = None  # where an endpoint takes fewer of either list
     pace_seconds: float = 0.0  # at least this long between two requests, one at a time
     members: Tuple[Provider, ...] = ()  # asked side by side, merged by reciprocal rank
     explain: Optional[Callable[[Response], Optional[Tuple[str, str]]]] = None  # (error class, remedy) of its own errors
@@ -8997,9 +9018,12 @@ _QUOTA_CODE = Pattern(r"insufficient_quota|quota_limited|billing|no_more_credits
 _QUOTA_WORDS = Pattern(r"spending limit|credit balance|insufficient (?:credit|balance|funds|quota)|usage limit|"
                        r"pay-as-you-go limit|balance[^.]{0,20} not enough|"
                        r"(?:exceeded|used all|used up|run out|out of)[^.]{0,40}(?:credit|quota)")
-_AUTH_CODE = Pattern(r"invalid_api_key|authentication|unauthenticated|subscription_token_invalid")
-_AUTH_WORDS = Pattern(r"(?:incorrect|invalid|missing|wrong|expired|no|revoked|unknown)\b.{0,30}\bapi[ _-]?key|"
-                      r"\bapi[ _-]?key\b.{0,60}\b(?:invalid|incorrect|missing|expired|wrong|required|not valid)|"
+_AUTH_CODE = Pattern(r"invalid_api_key|authentication|unauthenticated|subscription_(?:token_invalid|not_found)")
+_AUTH_WORDS = Pattern(r"(?:incorrect|invalid|missing|wrong|expired|no|revoked|unknown|malformed|disabled)\b.{0,30}\bapi[ _-]?key|"
+                      r"\bapi[ _-]?key\b.{0,60}\b(?:invalid|incorrect|missing|expired|wrong|required|not valid|disabled|blocked|"
+                      r"revoked|deactivated|inactive|not found)|"
+                      r"\b(?:invalid|incorrect|expired|missing) (?:auth\w* |bearer )?(?:token(?=[.,!;)\]\"]|$)|credential)|"
+                      r"\btoken (?:has |is )?(?:expired|invalid|revoked)|authentication (?:fail|require)|"
                       r"subscription token|access token|no authorization header|unauthorized")
 _RATE_WORDS = Pattern(r"rate.?limit|too many requests|throttle|overloaded_rate")
 _NOT_FOUND_WORDS = Pattern(r"not_found|does not exist")
@@ -9082,6 +9106,8 @@ def _class_of(status: int, signs: str, words: str, headers: Mapping[str, str]) -
         return "quota"
     if status in (401, 429):
         return "auth" if status == 401 else "rate"
+    if status == 404 and _AUTH_CODE.search(signs):
+        return "auth"
     if status in (200, 400, 403, 422):
         if _RATE_WORDS.search(words) or _RATE_WORDS.search(signs):
             return "rate"
@@ -9198,12 +9224,14 @@ def _http_date(text: str) -> Optional[float]:
 
 
 def _window_reset(headers: Mapping[str, str], now: float) -> Optional[float]:
-    """Seconds until the rate windows reset whose Remaining is 0: comma lists at Brave; GitHub names a time of day."""
-    remaining = headers.get("x-ratelimit-remaining", "").split(",")
-    resets = headers.get("x-ratelimit-reset", "").split(",")
+    """Seconds until the rate windows reset whose Remaining is 0: comma lists at Brave; GitHub names a time of day.
+
+    A window whose Limit is 0 has none, and so nothing remaining either (Brave).
+    """
+    limits, remaining, resets = (headers.get("x-ratelimit-" + name, "").split(",") for name in ("limit", "remaining", "reset"))
     waits = []
-    for left, reset in zip(remaining, resets):
-        if left.strip() != "0" or not reset.strip().isdecimal():
+    for number, (left, reset) in enumerate(zip(remaining, resets)):
+        if left.strip() != "0" or not reset.strip().isdecimal() or "".join(limits[number:number + 1]).strip() == "0":
             continue
         seconds = float(reset)
         if seconds < _EPOCH_SECONDS:
@@ -9314,6 +9342,13 @@ def build_grok_search(query: SearchQuery, endpoint: Endpoint) -> Request:
         "max_turns": MAX_SEARCH_ROUNDS, "store": False, "stream": False}, bearer(endpoint))
 
 
+def openai_domains(endpoint: Endpoint) -> int:
+    """How many names the domain filter of OpenAI's form may have there: the old tool knows no such filter."""
+    if _is_xai(endpoint):
+        return GROK_DOMAINS
+    return 0 if str(endpoint.options.get("OPENAI_SEARCH_TOOL")).startswith("web_search_preview") else MAX_DOMAINS
+
+
 def build_openai_search(query: SearchQuery, endpoint: Endpoint) -> Request:
     """POST /v1/responses in OpenAI's form; where it ends at xAI, in xAI's.
 
@@ -9325,14 +9360,14 @@ def build_openai_search(query: SearchQuery, endpoint: Endpoint) -> Request:
     tool: Dict[str, Any] = {"type": kind}
     if endpoint.options.get("OPENAI_SEARCH_CONTEXT_SIZE"):
         tool["search_context_size"] = endpoint.options["OPENAI_SEARCH_CONTEXT_SIZE"]
-    is_preview = kind.startswith("web_search_preview")  # the old tool: no filters, and chosen by its type
-    domains = {} if is_preview else _domain_fields(query, MAX_DOMAINS, "allowed_domains", "blocked_domains")
+    most = openai_domains(endpoint)
+    domains = _domain_fields(query, most, "allowed_domains", "blocked_domains")
     if domains:
         tool["filters"] = domains
     return Request.post_json(join_endpoint(endpoint.url, "v1/responses"), {
         "model": endpoint.model or None, "instructions": _instructions(query),
-        "input": _prompt(query, [_domain_filter(query, MAX_DOMAINS)] if domains else []),
-        "tools": [tool], "tool_choice": {"type": "web_search_preview"} if is_preview else "required",
+        "input": _prompt(query, [_domain_filter(query, most)]),
+        "tools": [tool], "tool_choice": "required" if most else {"type": "web_search_preview"},  # the old one by its type
         "include": ["web_search_call.action.sources"], "max_tool_calls": MAX_SEARCH_ROUNDS,
         "max_output_tokens": endpoint.options.get("OPENAI_SEARCH_MAX_TOKENS"), "store": False, "stream": False},
         bearer(endpoint))
@@ -9391,7 +9426,7 @@ def build_anthropic_search(query: SearchQuery, endpoint: Endpoint) -> Request:
 def follow_anthropic_search(request: Request, response: Response) -> Optional[Request]:
     """The request that continues a paused turn: the assistant's content goes back as it came; else None."""
     try:
-        message = reply_object("anthropic", response) if response.status == 200 else {}
+        message = read_answer_object("anthropic", response) if response.status == 200 else {}
         content, body = list_of(message, "content"), request.json()
         if message.get("stop_reason") != "pause_turn" or not content:
             return None
@@ -9525,6 +9560,8 @@ def _object_of_events(events: Iterable[Dict[str, Any]]) -> Dict[str, Any]:
             event = {"response": event}
         if kind == "error" or (event.get("error") and kind in ("", "chunk")):
             return {"error": event.get("error") or event}
+        if kind == "message" and isinstance(event.get("content"), list):
+            return event
         kinds.setdefault(kind, []).append(event)
     if "message_start" in kinds:
         return _message_of_events(kinds)
@@ -9576,22 +9613,34 @@ def _chat_of_chunks(chunks: List[Dict[str, Any]]) -> Dict[str, Any]:
 def _message_of_events(kinds: Dict[str, List[Dict[str, Any]]]) -> Dict[str, Any]:
     """A Messages object from its start, its blocks with their deltas, and its last delta."""
     blocks: Dict[Any, Dict[str, Any]] = {}
-    texts: Dict[Any, List[str]] = {}
+    pieces: Dict[Tuple[str, str], List[str]] = {}
     for event in kinds.get("content_block_start", []):
         blocks[str(event.get("index"))] = dict(dict_of(event, "content_block"))
     for event in kinds.get("content_block_delta", []):
         delta, at = dict_of(event, "delta"), str(event.get("index"))
-        if isinstance(delta.get("text"), str):
-            texts.setdefault(at, []).append(delta["text"])
+        for name in ("text", "partial_json", "thinking", "signature"):
+            if isinstance(delta.get(name), str):
+                pieces.setdefault((at, name), []).append(delta[name])
         if isinstance(delta.get("citation"), dict) and at in blocks:
             blocks[at]["citations"] = [*list_of(blocks[at], "citations"), delta["citation"]][:MAX_REPLY_SOURCES]
-    for at, parts in texts.items():
+    for (at, name), parts in pieces.items():
         block = blocks.setdefault(at, {"type": "text"})
-        block["text"] = "".join([block["text"] if isinstance(block.get("text"), str) else "", *parts])
+        if name == "partial_json":  # what a tool was asked: goes back as it was where a paused turn is continued
+            block["input"] = _json_or("".join(parts), block.get("input"))
+        else:
+            block[name] = "".join([block[name] if isinstance(block.get(name), str) else "", *parts])
     message = {**dict_of(kinds["message_start"][0], "message"), "content": list(blocks.values())}
     for event in kinds.get("message_delta", []):
         message.update(dict_of(event, "delta"))
     return message
+
+
+def _json_or(text: str, otherwise: Any) -> Any:
+    """`text` as JSON, or `otherwise` when it is none."""
+    try:
+        return parse_json(text)
+    except ValueError:
+        return otherwise
 
 
 def _text_of_content(content: Any) -> str:
@@ -9648,7 +9697,7 @@ def without_thinking(text: str) -> str:
 
 def _shown_answer(text: str) -> Tuple[str, bool]:
     """`text` as the answer that is shown, and whether it was cut."""
-    text = _UTM_OPENAI.sub("", clean_text(without_thinking(text))).strip()
+    text = _UTM_OPENAI.sub("", clean_text(text)).strip()
     if len(text) <= MAX_ANSWER_CHARS:
         return text, False
     cut = text[:MAX_ANSWER_CHARS - 1]
@@ -9661,7 +9710,7 @@ class _Evidence:
 
     def __init__(self) -> None:
         self.sources: Dict[str, Source] = {}
-        self.texts: List[str] = []
+        self.text = ""  # without what was only thought, where a link is no citation
         self.searched = self.handed_back = self.refused = False
         self.stopped = ""  # why the answer ended early
 
@@ -9672,7 +9721,7 @@ class _Evidence:
 
     def reply(self, provider_id: str) -> SearchReply:
         """The finished reply. Links in the text add sources only beside native ones."""
-        text = "".join(self.texts)
+        text = self.text
         answer, cut = _shown_answer(text)
         notes = [f"the answer is incomplete: the provider stopped at {self.stopped}"] if self.stopped else []
         notes += ["the answer was cut to the longest that is shown"] if cut else []
@@ -9726,7 +9775,7 @@ def _read_responses(body: Dict[str, Any], evidence: _Evidence, inline_counts: bo
     """
     items = [item for item in list_of(body, "output") if isinstance(item, dict)]
     parts = [part for item in items if item.get("type", "message") == "message" for part in _message_parts(item)]
-    evidence.texts += [_text_of_content([part]) for part in parts]
+    evidence.text = without_thinking(_text_of_content(parts))
     evidence.refused = any(part.get("type") == "refusal" for part in parts)
     usage = dict_of(body, "usage")
     evidence.searched = any(map(_is_search, items)) or (number_of(usage, "num_server_side_tools_used") or 0) > 0
@@ -9764,7 +9813,7 @@ def _is_search(item: Dict[str, Any]) -> bool:
 
 def _add_search_results(items: List[Dict[str, Any]], evidence: _Evidence) -> None:
     """Sources of Perplexity's `search_results` and `fetch_url_results`; cited where the text has their `[id]`."""
-    cited = {found.group(1) for found in _NUMBER_CITATION.finditer("".join(evidence.texts)[:_SCANNED_CHARS])}
+    cited = {found.group(1) for found in _NUMBER_CITATION.finditer(evidence.text[:_SCANNED_CHARS])}
     for item in items:
         for result in list_of(item, "results") if item.get("type") == "search_results" else []:
             evidence.add([result], cited=isinstance(result, dict) and str(result.get("id")) in cited)
@@ -9776,12 +9825,12 @@ def _add_citations(annotations: List[Any], evidence: _Evidence, inline_counts: b
     """Add the sources of annotations and, where they are proof, those of `[[n]](url)`."""
     evidence.add(annotations, cited=True)
     if inline_counts:
-        evidence.add((url for _, url in _links(_INLINE_CITATION, "".join(evidence.texts))), cited=True)
+        evidence.add((url for _, url in _links(_INLINE_CITATION, evidence.text)), cited=True)
 
 
 def _add_top_level(body: Dict[str, Any], evidence: _Evidence) -> None:
     """Sources of the lists that gateways and Perplexity's old form add beside the answer, on any holder of them."""
-    cited = {found.group(1) for found in _NUMBER_CITATION.finditer("".join(evidence.texts)[:_SCANNED_CHARS])}
+    cited = {found.group(1) for found in _NUMBER_CITATION.finditer(evidence.text[:_SCANNED_CHARS])}
     for name in ("search_results", "citations", "search_sources"):
         for number, item in enumerate(list_of(body, name)[:MAX_REPLY_SOURCES], 1):
             evidence.add([item], cited=str(number) in cited and name != "search_sources")
@@ -9794,7 +9843,7 @@ def _read_chat(body: Dict[str, Any], evidence: _Evidence, inline_counts: bool) -
     """Collect from a Chat Completions object; lists of sources stand on the message, the choice or at top level."""
     choice = _first_choice(body)
     message = dict_of(choice, "message")
-    evidence.texts.append(_text_of_content(message.get("content")))
+    evidence.text = without_thinking(_text_of_content(message.get("content")))
     parts = _message_parts(message)
     finish = choice.get("finish_reason")
     evidence.refused = bool(text_of(message, "refusal")) or finish == "content_filter"
@@ -9818,9 +9867,9 @@ def _read_message(body: Dict[str, Any], evidence: _Evidence, provider_id: str) -
     """
     blocks = [block for block in list_of(body, "content") if isinstance(block, dict)]
     stop = body.get("stop_reason")
-    evidence.texts += _message_texts(blocks, stop)
+    evidence.text = without_thinking(_message_text(blocks, stop))
     evidence.refused = stop == "refusal"
-    evidence.stopped = stop if stop in ("max_tokens", "model_context_window_exceeded", "refusal") else ""
+    evidence.stopped = stop if stop in ("max_tokens", "model_context_window_exceeded", "refusal", "pause_turn") else ""
     evidence.handed_back = any(block.get("type") == "tool_use" for block in blocks)
     failures = [code for block in blocks for code in [_add_result_block(block, evidence)] if code]
     quotes: Dict[str, List[str]] = {}
@@ -9836,20 +9885,22 @@ def _read_message(body: Dict[str, Any], evidence: _Evidence, provider_id: str) -
         raise coded_error(provider_id, error, f"the search tool failed: {clean_words(failures[0])}")
 
 
-def _message_texts(blocks: List[Dict[str, Any]], stop: Any) -> List[str]:
-    """The texts of text blocks; what stands before the first tool block is preamble when text follows or will follow.
+def _message_text(blocks: List[Dict[str, Any]], stop: Any) -> str:
+    """The text of text blocks; what stands before the first tool block is preamble when text follows or will follow,
+    unless it cites: then it goes on with an earlier round.
 
     Texts divided by a tool block are paragraphs of their own.
     """
-    runs: List[str] = [""]
+    runs, cites = [""], False
     for block in blocks:
         if block.get("type") == "text":
             runs[-1] += block["text"] if isinstance(block.get("text"), str) else ""
+            cites = cites or (len(runs) == 1 and bool(list_of(block, "citations")))
         elif block.get("type") not in ("thinking", "redacted_thinking"):
             runs.append("")
-    if (stop == "pause_turn" and len(runs) > 1) or any(run.strip() for run in runs[1:]):
+    if not cites and ((stop == "pause_turn" and len(runs) > 1) or any(run.strip() for run in runs[1:])):
         del runs[0]
-    return ["\n\n".join(filter(str.strip, runs))]
+    return "\n\n".join(filter(str.strip, runs))
 
 
 def _add_result_block(block: Dict[str, Any], evidence: _Evidence) -> str:
@@ -9919,7 +9970,10 @@ def parse_perplexity_search(response: Response) -> SearchReply:
 
 
 def join_replies(replies: Sequence[SearchReply]) -> SearchReply:
-    """The reply that the rounds of a paused turn are together: texts and sources in order, the last round's verdict."""
+    """The reply that the rounds of a paused turn are together: texts and sources in order, the last round's verdict.
+
+    That an earlier round stopped is no loss, as it was gone on with.
+    """
     if len(replies) == 1:
         return replies[0]
     sources: Dict[str, Source] = {}
@@ -9930,8 +9984,7 @@ def join_replies(replies: Sequence[SearchReply]) -> SearchReply:
     stands = bool(answer) and searched and last.reason != ERROR_CLASSES["refused"][1]
     return last._replace(
         answer=answer, sources=tuple(sources.values()), searched=searched,
-        native=sum(reply.native for reply in replies), truncated=any(reply.truncated for reply in replies),
-        notes=tuple(dict.fromkeys(note for reply in replies for note in reply.notes)),
+        native=sum(reply.native for reply in replies),
         reason="" if stands else last.reason, message="" if stands else last.message)
 
 
@@ -9958,6 +10011,7 @@ def explain_perplexity(response: Response) -> Optional[Tuple[str, str]]:
 
 def explain_anthropic(response: Response) -> Optional[Tuple[str, str]]:
     """An organisation whose administrator has not allowed web search (Anthropic documentation, 2026-11)."""
+    import re
     words = _vendor_text(response)[:1_000].lower()
     if response.status in (400, 403) and "web search" in words and re.search("enable|disable|not allowed", words):
         return "unsupported", "Have an administrator switch on web search in the vendor's console."
@@ -9976,7 +10030,8 @@ OPENAI = Provider(
     key_variable="OPENAI_SEARCH_API_KEY", model_variable="OPENAI_SEARCH_MODEL",
     option_variables=("OPENAI_SEARCH_TOOL", "OPENAI_SEARCH_CONTEXT_SIZE", "OPENAI_SEARCH_MAX_TOKENS"),
     search=Operation(build_openai_search, parse_openai_search, follow_responses_search),
-    filters=("include_domains", "exclude_domains"), both_domain_lists=False, prompts_filters=True)
+    filters=("include_domains", "exclude_domains"), both_domain_lists=False, prompts_filters=True,
+    max_domains_at=openai_domains)
 
 ANTHROPIC = Provider(
     "anthropic", "answer", label="anthropic_messages", url_variable="ANTHROPIC_SEARCH_URL",
@@ -10447,6 +10502,7 @@ def follow_up_brave(request: Request, response: Response) -> Optional[Request]:
     """The request again in the form that every plan has, when this one lacks an option or the context API (not
     verified by a live call).
     """
+    import re
     is_refused = response.status in (400, 403, 422) and b"OPTION_NOT_IN_PLAN" in response.body
     if is_refused or (response.status == 404 and "/llm/context?" in request.url):
         url = request.url.replace("&extra_snippets=true", "").replace("/llm/context?", "/web/search?")
@@ -10556,14 +10612,17 @@ YOU = Provider(
 # ---- SearXNG (source of 2026-08-22 and a local instance)
 
 def build_searxng_search(query: SearchQuery, endpoint: Endpoint) -> Request:
-    """GET {base}/search as JSON; bearer or Basic credentials are for a proxy in front of the instance."""
+    """GET {base}/search as JSON; bearer or Basic credentials are for a proxy in front of the instance.
+
+    It knows no longer period than a year: that serves for longer ones, as all of it is within them.
+    """
     options = endpoint.options
     return Request.get(join_endpoint(endpoint.url, "search"), {
         "q": " ".join([query.text, *_site_operators(query)]), "format": "json",
         "categories": options.get("SEARXNG_CATEGORIES") or None,
         "language": options.get("SEARXNG_LANGUAGE") or None,
         "engines": options.get("SEARXNG_ENGINES") or None,
-        "time_range": _wider_code(query.recency_days, _PERIODS),
+        "time_range": _wider_code(min(query.recency_days or 0, 366), _PERIODS),
     }, {"Accept": "application/json", **_searxng_credential(endpoint)})
 
 
@@ -11817,7 +11876,7 @@ class _Cache:
     __slots__ = ("_bytes", "_clock", "_entries", "_lock", "_max_bytes", "_max_count", "_ttl_seconds")
 
     def __init__(self, max_count: int, max_bytes: int, ttl_seconds: float, clock: Callable[[], float]) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._entries: Dict[Any, Tuple[Any, int, float]] = {}  # value, bytes, end; least recently used first
         self._bytes, self._max_count, self._max_bytes = 0, max_count, max_bytes
         self._ttl_seconds, self._clock = ttl_seconds, clock
@@ -11915,7 +11974,7 @@ class SingleFlight:
     __slots__ = ("_flights", "_lock")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._flights: Dict[Any, _Flight] = {}
 
     def __len__(self) -> int:
@@ -11926,6 +11985,7 @@ class SingleFlight:
 
         A caller that is cancelled gets WebError WEB_ABORTED, a waiter whose time is up DeadlineExpired, both at once.
         """
+        import threading
         deadline.check_cancelled()
         woken = threading.Event()
         flight, leads = self._join(key, deadline, woken)
@@ -12284,6 +12344,7 @@ class _Mapper:
 
     def _get_all(self, addresses: Sequence[str]) -> List[Union[Response, WebError]]:
         """The response or error for each address, asked for side by side."""
+        import threading
         late = WebError(WEB_FETCH_TIMEOUT, "no time was left")
         results: List[Union[Response, WebError]] = [late] * len(addresses)
 
@@ -12499,6 +12560,12 @@ def base_url_of(provider: Provider, settings: Settings) -> str:
     return str(settings[provider.url_variable]) if provider.url_variable else ""
 
 
+def has_own_url(provider: Provider, settings: Settings) -> bool:
+    """Whether the user gave `provider` an address of its own: the vendor's, written out, is none."""
+    name = provider.url_variable
+    return bool(name) and settings.is_set(name) and host_of(settings[name]) != host_of(VARIABLE_BY_NAME[name].default)
+
+
 def availability(provider: Provider, settings: Settings) -> Availability:
     """Whether `provider` can be asked with these settings."""
     if provider.enabled_variable and not settings[provider.enabled_variable]:
@@ -12506,7 +12573,7 @@ def availability(provider: Provider, settings: Settings) -> Availability:
     url_problem = settings.problem(provider.url_variable) if provider.url_variable else ""
     if url_problem:
         return Availability(False, f"{provider.url_variable} {url_problem}")
-    own_url = bool(provider.url_variable) and settings.is_set(provider.url_variable)
+    own_url = has_own_url(provider, settings)
     if provider.url_variable and not settings[provider.url_variable] and provider.id != "open":
         return Availability(False, f"{provider.url_variable} is not set")
     if provider.model_variable and not settings[provider.model_variable]:
@@ -12544,9 +12611,7 @@ def any_own_source(settings: Settings) -> bool:
     """Whether some source provider has a key or an address of its own: then keyless modes stay out."""
     return any(
         provider.kind == "sources" and provider.search is not None and (
-            bool(keys_of(provider, settings))
-            or (settings.is_set(provider.url_variable) if provider.url_variable and provider.id not in LAST_RESORT
-                else False))
+            bool(keys_of(provider, settings)) or (provider.id not in LAST_RESORT and has_own_url(provider, settings)))
         and (not provider.enabled_variable or settings[provider.enabled_variable])
         for provider in PROVIDERS)
 
@@ -12654,13 +12719,14 @@ def filter_obstacle(provider: Provider, query: SearchQuery, keyless: bool = Fals
     return ""
 
 
-def filters_in_words(provider: Provider, query: SearchQuery) -> List[str]:
+def filters_in_words(provider: Provider, query: SearchQuery, endpoint: Endpoint) -> List[str]:
     """The filters of `query` that a request to the answer provider `provider` can only carry in its prompt."""
     found = [name for name in query.filters if name not in provider.filters]
-    if len(query.include_domains) > provider.max_include_domains:
+    most = provider.max_domains_at(endpoint) if provider.max_domains_at else MAX_DOMAINS
+    if len(query.include_domains) > min(most, provider.max_include_domains):
         found.append("include_domains")
     if query.exclude_domains and ((query.include_domains and not provider.both_domain_lists)
-                                  or len(query.exclude_domains) > provider.max_exclude_domains):
+                                  or len(query.exclude_domains) > min(most, provider.max_exclude_domains)):
         found.append("exclude_domains")
     return list(dict.fromkeys(found))
 
@@ -12669,7 +12735,7 @@ class Rests:
     """Which provider (and which of its keys) rests after a refusal, until when, and why. Its own lock."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._lock, self._clock = threading.Lock(), clock
+        self._lock, self._clock = new_lock(), clock
         self._until: Dict[Tuple[str, str], Tuple[float, WebError]] = {}
 
     def add(self, provider_id: str, key: str, error: WebError) -> None:
@@ -12707,15 +12773,16 @@ class Pace:
     """Keeps requests to one provider apart: one at a time, `seconds` between starts."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._turns: Dict[str, Tuple[threading.Lock, List[float]]] = {}
+        self._lock = new_lock()
+        self._turns: Dict[str, Tuple[LockType, List[float]]] = {}
 
     def run(self, provider: Provider, deadline: Deadline, work: Callable[[], Response]) -> Response:
         """`work()` when it is this provider's turn; DeadlineExpired when the turn does not come in time."""
+        import threading
         if provider.pace_seconds <= 0:
             return work()
         with self._lock:
-            turn, last = self._turns.setdefault(provider.id, (threading.Lock(), [-1e9]))
+            turn, last = self._turns.setdefault(provider.id, (new_lock(), [-1e9]))
         while not turn.acquire(timeout=min(deadline.remaining(), POLL_SECONDS)):
             pass
         try:
@@ -12765,6 +12832,12 @@ class Caller:
         return Endpoint(url, key,
                         str(settings[provider.model_variable]) if provider.model_variable else "",
                         {name: settings[name] for name in provider.option_variables})
+
+    def skipped(self, provider: Provider) -> Optional[Tuple[Attempt, WebError]]:
+        """The attempt to note for `provider` in its place while it rests, and the refusal behind that."""
+        rest = self.resting(provider)
+        return rest and (Attempt(provider.id, "skipped", message=f"rests for {rest[0]:.0f} s more after: {rest[1].message}",
+                                 reason=reason_word(rest[1])), rest[1])
 
     def resting(self, provider: Provider) -> Optional[Tuple[float, WebError]]:
         """How long `provider` still rests and why, when calls respect that."""
@@ -12842,9 +12915,12 @@ def _exchange(caller: Caller, provider: Provider, operation: Operation, query: A
             break
         earlier.append(response)
         request, response = further, _send_with_retry(caller, provider, further, deadline)
-    last = _read_reply(provider, operation, response, endpoint)
-    # a paused turn has sources of its own; a refused request has none
-    replies = [_read_reply(provider, operation, part, endpoint) for part in earlier if part.status == 200]
+    last, replies = _read_reply(provider, operation, response, endpoint), []
+    for part in earlier:
+        try:  # a paused turn has sources of its own; a refused request has none, nor a round whose search failed
+            replies.append(_read_reply(provider, operation, part, endpoint))
+        except WebError:
+            continue
     return join_replies([*replies, last]) if replies else last
 
 
@@ -12893,6 +12969,7 @@ def _what_came(response: Response) -> str:
 
 def _send_with_retry(caller: Caller, provider: Provider, request: Request, deadline: Deadline) -> Response:
     """The response, after at most one more try where that is worth it: no connection, 502-504, or a short 429."""
+    import threading
     def send() -> Response:
         return caller.transport.send(request, PROVIDER_POLICY, deadline)
 
@@ -12924,6 +13001,7 @@ def call_members(caller: Caller, provider: Provider, query: SearchQuery, deadlin
 
     Members that are slower than OPEN_PATIENCE_SECONDS after the first find are left behind.
     """
+    import threading
     members = members_for(provider, query)
     replies: Dict[str, SearchReply] = {}
     errors: Dict[str, WebError] = {}
@@ -12989,7 +13067,7 @@ def search_one(caller: Caller, provider: Provider, query: SearchQuery, deadline:
     if dropped:
         notes.append(f"{provider.id}: {dropped} sources outside the filters were dropped")
     if provider.kind == "answer":
-        in_words = filters_in_words(provider, query)
+        in_words = filters_in_words(provider, query, caller.endpoint(provider, ""))
         if in_words:
             notes.append(f"{provider.id} was told {', '.join(in_words)} in words; the answer text may go beyond them")
         reason = verify(provider, reply) or ("" if kept else "sources_empty")
@@ -13015,6 +13093,7 @@ class Lane:
     """One of the two lanes of a search: what was tried and what came of it. Written by one thread, read after `done`."""
 
     def __init__(self) -> None:
+        import threading
         self.attempts: List[Attempt] = []
         self.reply: Optional[SearchReply] = None
         self.provider: Optional[Provider] = None
@@ -13055,13 +13134,13 @@ def run_lane(lane: Lane, caller: Caller, providers: Sequence[Provider], query: S
     a provider is wanted at all; False ends the lane.
     """
     for position, provider in enumerate(providers):
-        rest = caller.resting(provider)
+        rest = caller.skipped(provider)
         obstacle = filter_obstacle(provider, query, availability(provider, caller.settings).keyless)
         if obstacle:
             lane.skip(provider, f"{provider.id} {obstacle}")
             continue
         if rest is not None:
-            lane.skip(provider, f"rests for {rest[0]:.0f} s more after: {rest[1].message}", reason_word(rest[1]))
+            lane.attempts.append(rest[0])
             continue
         if not may_ask(provider):
             return
@@ -13089,6 +13168,7 @@ class TwoLanes:
 
     def __init__(self, caller: Caller, chain: Sequence[Provider], query: SearchQuery, deadline: Deadline,
                  extra: int) -> None:
+        import threading
         self.answer, self.source = Lane(), Lane()
         self._caller, self._query, self._deadline = caller, query, deadline
         self._answers = [provider for provider in chain if provider.kind == "answer"]
@@ -13102,6 +13182,7 @@ class TwoLanes:
 
     def run(self) -> None:
         """Fill both lanes; WebError WEB_ABORTED when the call was cancelled."""
+        import threading
         with self._deadline.watch(self._source_deadline.cancel):
             if self._answers:
                 threading.Thread(target=self._run_sources, daemon=True).start()
@@ -13160,7 +13241,7 @@ class WebSearch:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = dict(environ)
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._file_stamp = self._stamp()
         settings = Settings.from_env(self._environ)
         self._snapshot = Snapshot(settings, Transport.from_settings(settings))
@@ -13202,7 +13283,7 @@ class WebSearch:
                 settings = Settings.from_env(self._environ)
                 self._snapshot.transport.close_idle()
                 self._snapshot, self._file_stamp = Snapshot(settings, Transport.from_settings(settings)), stamp
-            return _with_host(self._snapshot)
+            return with_host(self._snapshot)
 
     @property
     def settings(self) -> Settings:
@@ -13322,6 +13403,7 @@ class WebSearch:
 
     def _with_content(self, snapshot: Snapshot, sources: List[Source], deadline: Deadline) -> List[Source]:
         """`sources`, the first few with their page's text where it could be had in a short time."""
+        import threading
         inner = deadline.child(min(CONTENT_SECONDS, deadline.left() - ASSEMBLY_SECONDS))
         texts: Dict[int, str] = {}
 
@@ -13403,6 +13485,11 @@ class WebSearch:
         attempts: List[Attempt] = []
         last: Optional[WebError] = None
         for position, provider in enumerate(chain):
+            rest = caller.skipped(provider)
+            if rest is not None:
+                attempts.append(rest[0])
+                last = last or rest[1]
+                continue
             started = time.monotonic()
             inner = budget.child(min(budget.left() / (len(chain) - position),
                                      budget.left() if provider.id == "local" else settings["WEBSEARCH_TIMEOUT"]))
@@ -13421,7 +13508,7 @@ class WebSearch:
         raise _last_error(last, attempts, "map")
 
 
-def _with_host(snapshot: Snapshot) -> Snapshot:
+def with_host(snapshot: Snapshot) -> Snapshot:
     """`snapshot` with the host's own model, endpoint and key in the settings of the matching answer provider."""
     try:
         host = followed(snapshot.settings)
@@ -13449,7 +13536,7 @@ def _last_error(last: Optional[WebError], attempts: Sequence[Attempt], operation
     """The error of a fetch or map chain that gave nothing: the last one's own when it stood alone."""
     if last is None:
         return WebError(WEB_PROVIDER_UNAVAILABLE, f"no provider for {operation} is configured")
-    if len(attempts) > 1:
+    if len(attempts) > 1 or attempts[0].outcome == "skipped":
         told = "; ".join(f"{a.provider}: {a.message}" for a in attempts)
         return WebError(last.code, told, status=last.status, hint=last.hint, attempted=attempts)
     last.attempted = tuple(attempts)
@@ -13532,10 +13619,10 @@ class PageReader:
         if specialists and self._try("specialist", self._special, budget, 1):
             return self._reply()
         for position, provider in enumerate(chain):
-            rest = self._caller.resting(provider)
+            rest = self._caller.skipped(provider)
             if rest is not None:
-                self._attempts.append(Attempt(provider.id, "skipped",
-                                              message=f"rests for {rest[0]:.0f} s more after: {rest[1].message}"))
+                self._attempts.append(rest[0])
+                self._last = self._last or rest[1]
                 continue
             if self._try(provider.id, self._fetcher(provider), budget, len(chain) - position):
                 return self._reply()
@@ -13667,7 +13754,7 @@ PAGE_HEADERS = {"Accept": "text/html,application/xhtml+xml,text/markdown;q=0.9,t
 # from the thread that answers pings.
 EXTRACTIONS_AT_ONCE = 2
 EXTRACTION_GRACE_SECONDS = 1.0
-_EXTRACTION_TURNS = threading.Semaphore(EXTRACTIONS_AT_ONCE)
+_EXTRACTION_TURNS: List[threading.Semaphore] = []  # one, made by the first page
 
 
 def _extract_in_turn(response: Response, deadline: Deadline) -> Page:
@@ -13675,15 +13762,19 @@ def _extract_in_turn(response: Response, deadline: Deadline) -> Page:
 
     What came of a page until its time ran out is still worth reading: hence the grace.
     """
+    import threading
+    if not _EXTRACTION_TURNS:
+        _EXTRACTION_TURNS.append(threading.Semaphore(EXTRACTIONS_AT_ONCE))
+    turns = _EXTRACTION_TURNS[0]
     end = time.monotonic() + max(deadline.left(), EXTRACTION_GRACE_SECONDS)
-    while not _EXTRACTION_TURNS.acquire(timeout=POLL_SECONDS):
+    while not turns.acquire(timeout=POLL_SECONDS):
         deadline.check_cancelled()
         if time.monotonic() > end:
             raise DeadlineExpired
     try:
         return extract(response.body, response.headers.get("content-type", ""), response.url)
     finally:
-        _EXTRACTION_TURNS.release()
+        turns.release()
 
 
 def page_of_response(response: Response, deadline: Deadline) -> Page:
@@ -14283,6 +14374,7 @@ def call_tool(web: WebSearch, name: str, arguments: Any, deadline: Deadline) -> 
     Every string passes the redactor once more. WebError WEB_ABORTED is raised, not returned: a cancelled call is not
     answered.
     """
+    import json
     try:
         result = run_tool(web, name, arguments, deadline)
         deadline.check_cancelled()
@@ -14310,7 +14402,7 @@ TOOL_TIMEOUT_SECONDS = 120  # codex's default was 60 once; the server's own dead
 _DEADLINE_MARGIN_SECONDS = 30
 _WRITE_TRIES = 3
 _ENVIRONMENT_NAME = Pattern(r"[A-Za-z_][A-Za-z0-9_]*$")
-_VERSION_LINE = Pattern(r'^VERSION = "([0-9.]{1,20})"', re.M)
+_VERSION_LINE = Pattern(r'(?m)^VERSION = "([0-9.]{1,20})"')
 
 
 def forwarded_names(environ: Mapping[str, str], config: Optional[Mapping[str, Any]] = None) -> List[str]:
@@ -14331,6 +14423,7 @@ def forwarded_names(environ: Mapping[str, str], config: Optional[Mapping[str, An
 
 def toml_string(text: str) -> str:
     """`text` as a TOML basic string; any character survives, backslashes of Windows paths included."""
+    import json
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -14545,7 +14638,7 @@ _CLIENTS: Dict[str, _Client] = {
 CLIENT_NAMES = ("codex", *_CLIENTS)
 # Gemini CLI hands on a variable whose name has such a word, or whose value is a URL with a password, only when the entry
 # names it (its environment sanitization, version 0.61.0).
-_WITHHELD_NAME = Pattern(r"TOKEN|SECRET|PASSWORD|KEY|AUTH|PRIVATE|CERT|PROXY", re.I)
+_WITHHELD_NAME = Pattern(r"(?i)TOKEN|SECRET|PASSWORD|KEY|AUTH|PRIVATE|CERT|PROXY")
 
 
 def client_entry(name: str, command_args: Sequence[str], command: str = "python3",
@@ -14587,6 +14680,7 @@ def merged_json(old: bytes, key: str, entry: Mapping[str, Any]) -> Tuple[bytes, 
     An entry that does not start our file is the user's and kept. ValueError when `old` is not strict JSON (comments
     would be lost), or has another shape.
     """
+    import json
     text = old.decode("utf-8-sig")
     try:
         config = json.loads(text, object_pairs_hook=_no_duplicates) if text.strip() else {}
@@ -14619,6 +14713,7 @@ _JSON_INDENT = Pattern(r"^\s*\{\r?\n([ \t]{1,8})\"")
 
 def _merge_client(path: str, key: str, entry: Mapping[str, Any]) -> str:
     """What was done to the client's file; a copy of it as it was lies beside it when it was changed."""
+    import json
     found = _find_file(path)
     try:
         data, outcome = merged_json(found.data, key, entry)
@@ -14659,6 +14754,7 @@ def install_client(name: str, home: str = "", container_path: str = "", write: b
     codex: `home` is its codex-home, which is written unless `dry_run`. Others: `home` is the user's home folder; their
     file is merged into only when `write` and not `dry_run`. `container_path`: where the client will find the server.
     """
+    import json
     environ = os.environ if environ is None else environ
     if name == "codex":
         return _install_codex(home or codex_home(environ), container_path, dry_run, environ)
@@ -14769,6 +14865,7 @@ def _run_from_command_line(name: str, values: Mapping[str, Any]) -> Dict[str, An
 
 def command_of_tool(options: Any) -> int:
     """Run `search`, `fetch` or `map`; print the result as text, or as the tool's object with --json."""
+    import json
     tool = TOOLS[COMMAND_OF_TOOL[options.command]]
     values = {argument.name: getattr(options, argument.name) for argument in tool.arguments}
     try:
@@ -14908,6 +15005,7 @@ def _host_problem(web: WebSearch) -> List[str]:
 
 def command_doctor(options: Any) -> int:
     """Print what is set, where from, and what works. Status 1 when no search provider is usable."""
+    import json
     web = WebSearch.from_environment()
     settings = web.settings
     report: Dict[str, Any] = {
@@ -14967,6 +15065,13 @@ def command_hosts(options: Any) -> int:
     return 0
 
 
+def template_line(variable: Variable) -> str:
+    """The line of `init` that sets nothing and shows the default."""
+    default = ",".join(variable.default) if isinstance(variable.default, tuple) else variable.default
+    shown = str(default).lower() if isinstance(default, bool) else f"{default:g}" if isinstance(default, float) else default
+    return f"#{variable.name}={shown}"
+
+
 def settings_template() -> str:
     """A settings file with every variable commented out, its default and what it does."""
     lines = ["# Settings of websearch-mcp: NAME=value, one a line. The environment wins over this file, name by name.",
@@ -14976,9 +15081,7 @@ def settings_template() -> str:
         if variable.group != group:
             group = variable.group
             lines += ["", f"# -- {group} --"]
-        default = ",".join(variable.default) if isinstance(variable.default, tuple) else variable.default
-        shown = str(default).lower() if isinstance(default, bool) else f"{default:g}" if isinstance(default, float) else default
-        lines += [f"# {variable.text}", f"#{variable.name}={shown}"]
+        lines += [f"# {variable.text}", template_line(variable)]
     return "\n".join(lines) + "\n"
 
 
@@ -15003,33 +15106,116 @@ def command_init(options: Any) -> int:
     return 0
 
 
-# -- configure: settings changed from a script --
+# -- configure: one writer of the settings file, for scripts and for a person at a terminal --
 
 
 def changed_lines(text: str, changes: Mapping[str, Optional[str]]) -> str:
     """The settings file `text` with the named settings set (None: unset); all other lines stay as they are.
 
-    A setting takes the place of its line, also of one that is commented out as `init` writes it; else it goes to the end.
+    A setting takes the place of its line, or of an alias's, or of the line of `init` for it; else it goes to the end. Where
+    it is unset, a line of `init` is commented out again.
     """
     lines = text.split("\n")
-    if lines and not lines[-1]:
+    if not lines[-1]:
         lines.pop()
+    end = "\r" if lines and lines[0].endswith("\r") else ""
     for name, value in changes.items():
-        places = [number for number, line in enumerate(lines) if _sets(line, name)]
-        commented = [number for number, line in enumerate(lines) if line.startswith("#") and _sets(line[1:], name)]
-        for number in reversed(places if value is None else places[:-1]):  # the last line of a name is the one that counts
+        variable = VARIABLE_BY_NAME.get(name)
+        names = names_of(variable) if variable else (name,)
+        places = [number for number, line in enumerate(lines) if _sets(line, names)]
+        for number in reversed(places[:-1]):  # the last line of a name is the one that counts
             del lines[number]
-        if value is None:
-            continue
-        place = next((n for n, line in enumerate(lines) if _sets(line, name)), commented[0] if commented else len(lines))
-        lines[place:place + 1] = [f"{name}={value}"]
-    return "\n".join(lines) + "\n"
+        template = template_line(variable) + end if variable else ""
+        place = places[-1] - len(places) + 1 if places else lines.index(template) if template in lines else len(lines)
+        if value is not None:
+            export = "export " if places and lines[place].lstrip().startswith("export ") else ""
+            lines[place:place + 1] = [f"{export}{name}={value}{end}"]
+        elif places:
+            from_init = variable is not None and lines[place - 1:place] == [f"# {variable.text}{end}"]
+            lines[place:place + 1] = [template] if from_init else []
+    return "".join(line + "\n" for line in lines)
 
 
-def _sets(line: str, name: str) -> bool:
-    """Whether a line of a settings file gives a value to `name`."""
+def _sets(line: str, names: Sequence[str]) -> bool:
+    """Whether a line of a settings file gives a value to one of `names`."""
     found, equals, _ = line.strip().partition("=")
-    return bool(equals) and found.replace("export ", "", 1).strip() == name
+    return bool(equals) and found.replace("export ", "", 1).strip() in names
+
+
+def stale_names(text: str, environ: Mapping[str, str]) -> List[str]:
+    """What the settings file `text` names in vain: values that equal the default, and names that nothing reads."""
+    pairs, _ = parse_settings(text)
+    read = {(environ.get(variable.key_env) or pairs.get(variable.key_env, "")).strip() for variable in VARIABLES}
+    stale = []
+    for variable in VARIABLES:
+        names = names_of(variable)
+        read.update(names)
+        if not any(name in pairs for name in names):
+            continue
+        value = find_setting(variable._replace(key_env=""), {}, pairs)[1]
+        try:
+            if not value or variable.name == "WEBSEARCH_CONFIG" or read_value(variable, value) == variable.default:
+                stale.append(variable.name)
+        except BadValue:  # a mistake of the user's is his to correct; it is shown
+            pass
+    return stale + [name for name in pairs if name not in read]
+
+
+def sparse_text(text: str, changes: Mapping[str, Optional[str]], environ: Mapping[str, str]) -> str:
+    """The settings file `text` with `changes`, and without what it names in vain."""
+    text = changed_lines(text, changes)
+    return changed_lines(text, dict.fromkeys(stale_names(text, environ)))
+
+
+def read_settings_text(path: str) -> str:
+    """The settings file as it is, "" when there is none; WebError when it cannot be read whole."""
+    if not path:
+        raise WebError(WEB_INVALID_ARGUMENT, "there is no HOME to keep a settings file in", hint="Set WEBSEARCH_CONFIG.")
+    try:
+        with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            text = file.read(MAX_SETTINGS_FILE_BYTES + 1)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise _cannot_change(path, error.strerror) from None
+    if len(text) > MAX_SETTINGS_FILE_BYTES:
+        raise _cannot_change(path, "it is too large")
+    return text
+
+
+def _cannot_change(path: str, why: Optional[str]) -> WebError:
+    return WebError(WEB_INVALID_ARGUMENT, f"{path} cannot be changed ({why})", hint="Nothing was changed.")
+
+
+def write_settings(path: str, changes: Mapping[str, Optional[str]], environ: Mapping[str, str]) -> str:
+    """Make all `changes` in the file as it now is, in one atomic write of mode 0600; returns its new text."""
+    text = sparse_text(read_settings_text(path), changes, environ)
+    try:
+        os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
+        real = os.path.realpath(path)
+        status = os.stat(real) if os.path.exists(real) else None
+        replace_file(real, text.encode("utf-8", "surrogateescape"), owner=(status.st_uid, status.st_gid) if status else None)
+    except OSError as error:
+        raise _cannot_change(path, error.strerror) from None
+    return text
+
+
+def value_problem(name: str, text: str) -> str:
+    """What is wrong with `text` as the value of `name`, by the code that reads the settings; "" when it is good."""
+    settings = Settings.from_env({}, SettingsFile("", {name: text}))
+    if "\n" in text or "\r" in text:
+        return f"{name} has a line break inside"
+    try:
+        for proxy in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+            if settings[proxy]:
+                parse_proxy(settings[proxy], proxy)
+        text.encode("utf-8")
+    except UnicodeError:
+        return f"{name} is no text"
+    except ValueError as error:
+        return str(error)
+    problems = (*settings.warnings, *unknown_ids(settings), *AllowList(settings["WEBSEARCH_ALLOW_PRIVATE"]).problems)
+    return problems[0] if problems else ""
 
 
 def read_changes(pairs: Sequence[str], unset: Sequence[str]) -> Dict[str, Optional[str]]:
@@ -15039,46 +15225,407 @@ def read_changes(pairs: Sequence[str], unset: Sequence[str]) -> Dict[str, Option
         name, equals, value = pair.partition("=")
         if not equals:
             raise WebError(WEB_INVALID_ARGUMENT, f"{one_line(name, 60)} is not NAME=VALUE", hint="Write NAME=VALUE.")
-        changes[name] = value.strip()
+        changes[name] = value.strip() or None
     for name, text in changes.items():
-        variable = VARIABLE_BY_NAME.get(name)
-        if variable is None:
-            raise WebError(WEB_INVALID_ARGUMENT, f"there is no setting {one_line(name, 60)}",
-                           hint="`doctor` lists them.")
-        if text is not None:
-            if variable.kind == "secret":
-                remember_secret(text)
-            try:
-                read_value(variable, text)
-            except BadValue as error:
-                raise WebError(WEB_INVALID_ARGUMENT, f"{name} {error}", hint="Nothing was changed.") from None
+        if name not in VARIABLE_BY_NAME or name == "WEBSEARCH_CONFIG":
+            raise WebError(WEB_INVALID_ARGUMENT, f"the settings file holds no setting {one_line(name, 60)}",
+                           hint="`doctor` lists the settings; WEBSEARCH_CONFIG is for the environment.")
+        problem = value_problem(name, text) if text else ""
+        if problem:
+            raise WebError(WEB_INVALID_ARGUMENT, problem, hint="Nothing was changed.")
     return changes
 
 
 def command_configure(options: Any) -> int:
-    """Set and unset settings in the settings file, all or none of them, in one atomic write of mode 0600."""
-    changes = read_changes(options.pairs, options.unset)
+    """Set and unset settings in the settings file, all or none of them; without arguments, a form on the terminal."""
     path = settings_path(os.environ)
+    changes = read_changes(options.pairs, options.unset)
     if not changes:
-        raise WebError(WEB_INVALID_ARGUMENT, "nothing to configure", hint="Give NAME=VALUE or --unset NAME.")
-    if not path:
-        raise WebError(WEB_INVALID_ARGUMENT, "there is no HOME to keep a settings file in", hint="Set WEBSEARCH_CONFIG.")
-    try:
-        try:
-            with open(path, encoding="utf-8") as file:
-                old = file.read()
-        except FileNotFoundError:
-            old = ""
-        os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
-        replace_file(os.path.realpath(path), changed_lines(old, changes).encode("utf-8"))
-    except (OSError, UnicodeError) as error:
-        raise WebError(WEB_INVALID_ARGUMENT, f"{path} cannot be changed ({type(error).__name__})",
-                       hint="Nothing was changed.") from None
-    for name in changes:
-        hidden = os.environ.get(name, "").strip()
-        _say(f"{name} {'unset' if changes[name] is None else 'set'} in {path}"
-             + (", but the environment sets it too, and wins" if hidden else ""))
+        if sys.stdin is not None and sys.stdin.isatty():
+            return SettingsForm(os.environ, path).run()
+        _complain("websearch: configure without arguments needs a terminal (docker exec -it, ssh -t); in a script write "
+                  "`configure NAME=VALUE ...` or `configure --unset NAME`")
+        return 2
+    old = read_settings_text(path)
+    kept, _ = parse_settings(write_settings(path, changes, os.environ))
+    for name, text in changes.items():
+        locked = find_setting(VARIABLE_BY_NAME[name], os.environ, {})[2] == "environment"
+        done = "unset" if text is None else "set" if name in kept else "is the default and is not written"
+        _say(f"{name} {done} in {path}" + (", but the environment sets it too, and wins" if locked else ""))
+    for name in parse_settings(old)[0]:
+        if name not in kept and name not in changes:
+            _say(f"{name} removed from {path}: it set nothing")
     return 0
+
+
+# The form's messages, and what other sections say of settings, in Chinese. A name in front of `{}` is the vendor's; a text
+# that starts with a blank, or ends with one, is part of a sentence.
+CHINESE = {
+    "Settings file: {}": "设置文件：{}", "not saved yet: {}": "尚未保存：{}", "ready": "可用", "keyless": "免密钥可用",
+    "not used": "未使用", "Selection": "选择", "Limits": "限额", "Network": "网络", "Without a key": "免密钥",
+    "not saved": "未保存", "environment": "环境变量", "file": "文件", "default": "默认值",
+    "set, {} characters": "已设置，{} 个字符", "no settings of its own": "没有自己的设置项", "none": "无",
+    "its key is set": "已设置密钥", "logged in": "已登录", "needs no key": "不需要密钥",
+    "the file's value is not used": "文件中的值不生效",
+    "{} set nothing in the file (default or unknown); saving removes them":
+        "文件中的 {} 不起作用（等于默认值或名称未知），保存时会删除",
+    "Number: open, s: save, d: discard, t: try a search, q: quit > ": "数字：打开，s：保存，d：放弃更改，t：试搜索，q：退出 > ",
+    "Number: edit, Enter: back > ": "数字：编辑，回车：返回 > ", "There is no {} here.": "这里没有 {}。",
+    "{} comes from the environment ({}), which wins over the file: change it there.":
+        "{} 来自环境变量（{}），优先于文件，请在环境中修改。",
+    "Enter: keep {}, -: restore the default ({})": "回车：保留 {}，-：恢复默认值（{}）", "New value > ": "新值 > ",
+    "New value (not shown) > ": "新值（不显示） > ", "One of: {}": "可选：{}", "A number from {} to {}": "数字，{} 到 {}",
+    "This cannot be read as text; try again.": "无法识别为文本，请重试。", "Saved: {}": "已保存：{}",
+    "There is nothing to save.": "没有需要保存的更改。", "Discarded: {}": "已放弃：{}",
+    "Nothing is lost; not saved yet: {}": "更改都还在，尚未保存：{}",
+    "Not saved: {}. s: save and quit, d: discard and quit, Enter: back > ":
+        "未保存：{}。s：保存并退出，d：放弃并退出，回车：返回 > ",
+    "The input has ended. Not saved: {}": "输入已结束。未保存：{}",
+    "A search to try the saved settings (Enter: none) > ": "用已保存的设置试一次搜索（回车：不试） > ",
+    "attempted:": "尝试过：", "nobody has logged in: python3 websearch.py login": "尚未登录：python3 websearch.py login",
+    " is not set": " 未设置", " is false": " 为 false", ": its text": "：其内容", "its text ": "其内容",
+    " is no text": " 不是文本", " is an unexpanded placeholder and counts as not set": "是未展开的占位符，视为未设置",
+    " has a line break inside": "内含换行", "; it was not used": "，未采用", "; it was passed over": "，已忽略",
+    " has a blank or a character outside ASCII inside": "内含空格或非 ASCII 字符",
+    " has a control character inside": "内含控制字符", " is not a URL": " 不是网址",
+    " must be an http(s) URL with a host": " 必须是带主机名的 http(s) 网址",
+    " must not contain a user name or password": " 不得包含用户名或密码",
+    " must not have a query or fragment": " 不得带查询或片段", " must be plain ASCII without blanks": " 必须是不含空格的 ASCII",
+    " is not a number": " 不是数字", " must lie between ": " 必须介于 ", " and ": " 与 ",
+    " must be true or false": " 必须是 true 或 false", " must be a whole number": " 必须是整数",
+    " must be one of ": " 必须是以下之一：", " there is no provider ": " 没有这个提供方：",
+    " names a SOCKS proxy, which is not supported; give the address of an HTTP proxy":
+        " 是 SOCKS 代理，不受支持，请填写 HTTP 代理",
+    " is no usable proxy address; it should look like http://host:port": " 不是可用的代理地址，应形如 http://host:port",
+    " is not NAME=value": " 不是 NAME=value",
+    " is neither a host name nor an address or block such as 10.0.0.0/8": " 不是主机名、地址或 10.0.0.0/8 这样的网段",
+    "key of {}; a comma list rotates": "{} 的密钥，可用逗号分隔多个轮换", "base URL of {}": "{} 的基础网址",
+    "model asked at {}": "向 {} 请求的模型", "name of the variable that holds the key": "存放密钥的变量名",
+    "false keeps {} out": "设为 false 则不用 {}", "key of xAI, used for the official host only": "xAI 的密钥，只用于官方主机",
+    "`oauth` uses the token file of `login`": "`oauth` 使用 `login` 的令牌文件",
+    "the token file; default beside the settings file": "令牌文件，默认在设置文件旁边",
+    "OAuth client id to use at login": "登录时使用的 OAuth 客户端 id",
+    "also search posts on X (slow)": "同时搜索 X 上的帖子（较慢）", "type of the search tool": "搜索工具的类型",
+    "how much of pages the model reads": "模型读取网页的多少", "most tokens of an answer": "一个回答最多的 token 数",
+    "anthropic-version header": "anthropic-version 请求头", "most searches of one answer": "一个回答最多搜索几次",
+    "how the endpoint is told to search": "如何让端点搜索", "field of the vendor's options": "厂商选项所在的字段",
+    "your {} instance; needs `json` in its search.formats": "你的 {} 实例，其 search.formats 须含 `json`",
+    "bearer token of a proxy in front of it": "其前置代理的 bearer 令牌",
+    "user name of a proxy in front of it": "其前置代理的用户名", "password of a proxy in front of it": "其前置代理的密码",
+    "comma list of categories": "类别，逗号分隔", "language code, or `all`": "语言代码，或 `all`",
+    "comma list of engines": "引擎，逗号分隔",
+    "whether Tavily, You.com and Firecrawl are asked without a key": "是否免密钥使用 Tavily、You.com 和 Firecrawl",
+    "false keeps DuckDuckGo out": "设为 false 则不用 DuckDuckGo", "DuckDuckGo's HTML page": "DuckDuckGo 的 HTML 页面",
+    "false keeps the open public APIs out": "设为 false 则不用公开 API",
+    "a gateway that serves each open API below its host name: URL/HOST/PATH": "按主机名转发各公开 API 的网关：URL/HOST/PATH",
+    "raises GitHub's limits": "提高 GitHub 的限额",
+    "answer with the model that the host is configured with": "用宿主程序所配置的模型回答",
+    "order and set of the search chain": "搜索链的成员和顺序", "the fetch chain": "抓取链", "the map chain": "站点地图链",
+    "`strict`: `auto` means the only configured one": "`strict`：`auto` 指唯一已配置的那个",
+    "seconds for one attempt": "单次尝试的秒数", "seconds for a whole call": "整个调用的秒数",
+    "supplementary sources beside an answer": "回答之外的补充来源数",
+    "sources shown when no answer was verified": "没有经核实的回答时显示的来源数",
+    "searches kept for get_sources": "为 get_sources 保留的搜索数", "seconds that they are kept": "保留的秒数",
+    "most bytes of one reply": "一个回复最多的字节数",
+    "host names, addresses or CIDR blocks that pages may live at though they are not public":
+        "允许访问的非公网主机名、地址或 CIDR 网段",
+    "User-Agent header": "User-Agent 请求头", "what is logged to stderr": "写到 stderr 的日志",
+    "proxy for http URLs": "http 网址的代理", "proxy for https URLs": "https 网址的代理", "proxy for both": "两者共用的代理",
+    "hosts reached directly: names, suffixes, addresses, CIDR blocks, *": "直接连接的主机：名称、后缀、地址、CIDR 网段、*",
+    "file of trusted certificates": "受信任证书的文件", "folder of trusted certificates": "受信任证书的文件夹",
+}
+
+
+def in_chinese(text: str) -> str:
+    """`text` in Chinese: a whole message of the table, or a sentence whose known parts are translated."""
+    if text in CHINESE:
+        return CHINESE[text]
+    for part in sorted(CHINESE, key=len, reverse=True):
+        if part[0] in " ;:" or part[-1] == " ":
+            text = text.replace(part, CHINESE[part])
+    return text
+
+
+def locale_of(environ: Mapping[str, str]) -> str:
+    """The locale of messages, as POSIX has it: the first of LC_ALL, LC_MESSAGES and LANG that is not empty."""
+    return next(filter(None, (environ.get(name, "") for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
+
+
+def provider_variables(provider: Provider) -> Tuple[Variable, ...]:
+    """The settings that belong to `provider`: those its row names, and the others under its vendor's heading."""
+    named = {provider.url_variable, provider.key_variable, provider.model_variable, provider.enabled_variable,
+             *provider.option_variables, *(member.key_variable for member in provider.members)}
+    group = VARIABLE_BY_NAME[provider.url_variable].group if provider.url_variable else ""
+    return tuple(variable for variable in VARIABLES
+                 if variable.name in named or (variable.group == group and group != "Without a key"))
+
+
+MAX_ENDS_OF_INPUT = 4  # one after the other: the terminal is gone, nobody presses Ctrl-D so often
+
+
+class FormPage(NamedTuple):
+    """One entry of the form: a provider's settings, or those of a general group."""
+
+    title: str
+    variables: Tuple[Variable, ...]
+    provider: Optional[Provider] = None
+
+
+def form_pages() -> List[FormPage]:
+    """The form's entries: the providers in table order, then the settings that belong to none, by group."""
+    pages = [FormPage(provider.id, provider_variables(provider), provider) for provider in PROVIDERS]
+    taken = {variable for page in pages for variable in page.variables} | {VARIABLE_BY_NAME["WEBSEARCH_CONFIG"]}
+    rest = [variable for variable in VARIABLES if variable not in taken]
+    return pages + [FormPage(group, tuple(variable for variable in rest if variable.group == group))
+                    for group in dict.fromkeys(variable.group for variable in rest)]
+
+
+class SettingsForm:
+    """`configure` at a terminal: plain lines in and out. What was staged stays until it is saved, whatever interrupts.
+
+    Everything shown is read by Settings from the text that saving would write.
+    """
+
+    def __init__(self, environ: Mapping[str, str], path: str) -> None:
+        self._environ, self._path, self._pages = environ, path, form_pages()
+        self._text = read_settings_text(path)
+        self._staged: Dict[str, Optional[str]] = {}  # None: the default is to be restored
+        self._ends = 0  # of input, one after the other
+        self._transport = Transport.from_settings(Settings.from_env({}, SettingsFile()))
+        self._is_chinese = _speak(locale_of(environ))
+
+    def run(self) -> int:
+        """The exit status, once the user has left."""
+        while self._ends < MAX_ENDS_OF_INPUT:
+            try:
+                if self._choose():
+                    return 0
+            except (KeyboardInterrupt, EOFError):
+                self._tell("")
+                if self._staged:
+                    self._tell("Nothing is lost; not saved yet: {}", self._staged_names())
+        self._tell("The input has ended. Not saved: {}", self._staged_names())
+        return 1
+
+    # -- words --
+
+    def _words(self, text: str, *values: object) -> str:
+        """A message in the user's language."""
+        text = in_chinese(text) if self._is_chinese else text
+        return text.format(*values) if values else text
+
+    def _tell(self, text: str, *values: object) -> None:
+        _say(self._words(text, *values))
+
+    def _ask(self, text: str, *values: object, unseen: bool = False) -> str:
+        """One typed line, trimmed. Ctrl-C is KeyboardInterrupt and Ctrl-D EOFError, as ever."""
+        prompt = redact(self._words(text, *values))
+        try:
+            if unseen:
+                from getpass import getpass
+                answer = getpass(prompt)
+            else:
+                sys.stdout.write(prompt)
+                sys.stdout.flush()
+                answer = input()
+        except EOFError:
+            self._ends += 1
+            raise
+        except UnicodeError:
+            self._tell("This cannot be read as text; try again.")
+            return self._ask(text, *values, unseen=unseen)
+        self._ends = 0
+        return answer.strip()
+
+    def _staged_names(self) -> str:
+        return ", ".join(self._staged) or "-"
+
+    def _value(self, variable: Variable, settings: Settings) -> str:
+        """The value as it may be shown: of a secret only how long it is."""
+        value = settings[variable.name]
+        if variable.kind == "secret" and value:
+            return self._words("set, {} characters", " + ".join(str(len(key)) for key in value.split(",")))
+        return self._words("none") if value in ("", ()) else shown_value(variable, settings)
+
+    def _row(self, variable: Variable, settings: Settings) -> str:
+        """Name, value and where it comes from."""
+        kind, _, name = settings.origin(variable.name).partition(" ")
+        told = [self._words(kind) + (f" {name}" if name not in ("", variable.name) else "")]
+        if kind == "environment" and find_setting(variable, {}, parse_settings(self._text)[0])[0]:
+            told.append(self._words("the file's value is not used"))
+        if settings.problem(variable.name):
+            told.append(self._words(f"its text {settings.problem(variable.name)}"))
+        if variable.name in self._staged:
+            told = [self._words("not saved")]
+        return f"{variable.name:28} {self._value(variable, settings)}  ({', '.join(told)})"
+
+    # -- the list --
+
+    def _settings(self) -> Settings:
+        """The settings as they will be once everything is saved."""
+        pairs, warnings = parse_settings(sparse_text(self._text, self._staged, self._environ))
+        return Settings.from_env(self._environ, SettingsFile(self._path, pairs, tuple(warnings)))
+
+    def _state(self, provider: Provider, snapshot: Snapshot) -> str:
+        """Whether `provider` is usable, and why."""
+        state = _state_of(provider, snapshot, Rests())
+        why = state["reason"] or ("logged in" if uses_oauth(provider, snapshot.settings) else
+                                  "its key is set" if "keys" in state else "needs no key")
+        return f"{self._words(state['state'])}: {self._words(why)}"
+
+    def _show_list(self) -> None:
+        snapshot = with_host(Snapshot(self._settings(), self._transport))
+        settings = snapshot.settings
+        _say()
+        for number, page in enumerate(self._pages, 1):
+            told = self._state(page.provider, snapshot) if page.provider else ""
+            mark = "*" if any(variable.name in self._staged for variable in page.variables) else " "
+            _say(f"{number:>3}{mark} {page.title if page.provider else self._words(page.title):12} {told}".rstrip())
+            for variable in page.variables:
+                if settings.is_set(variable.name) or variable.name in self._staged:
+                    _say(f"       {self._row(variable, settings)}")
+        self._tell("Settings file: {}", self._path)
+        problems = [*settings.warnings, *unknown_ids(settings)]
+        for problem in [*problems, snapshot.host_error.message] if snapshot.host_error else problems:
+            _say(f"  ! {self._words(problem)}")
+        stale = [name for name in stale_names(self._text, self._environ) if name not in self._staged]
+        if stale:
+            self._tell("{} set nothing in the file (default or unknown); saving removes them", ", ".join(stale))
+        if self._staged:
+            self._tell("not saved yet: {}", self._staged_names())
+
+    def _choose(self) -> bool:
+        """Do what the user chooses from the list; whether that was to leave."""
+        self._show_list()
+        try:
+            typed = self._ask("Number: open, s: save, d: discard, t: try a search, q: quit > ").lower()
+        except (KeyboardInterrupt, EOFError):
+            self._tell("")
+            typed = "q"
+        if typed == "q":
+            return self._leave()
+        actions = {"s": self._save, "d": self._discard, "t": self._try}
+        page = _numbered(self._pages, typed)
+        if page is not None:
+            self._open(page)
+        elif typed in actions:
+            actions[typed]()
+        elif typed:
+            self._tell("There is no {} here.", typed)
+        return False
+
+    def _leave(self) -> bool:
+        """Whether the user may go: nothing is staged, or he has decided what becomes of it."""
+        if not self._staged:
+            return True
+        typed = self._ask("Not saved: {}. s: save and quit, d: discard and quit, Enter: back > ", self._staged_names()).lower()
+        return self._save() if typed == "s" else typed == "d"
+
+    def _save(self) -> bool:
+        """Write what is staged; False when that failed and all is as it was."""
+        if sparse_text(self._text, self._staged, self._environ) == self._text:
+            self._tell("There is nothing to save.")
+            return True
+        try:
+            self._text = write_settings(self._path, self._staged, self._environ)
+        except WebError as error:
+            self._tell(failure_line(error))
+            return False
+        self._tell("Saved: {}", self._staged_names())
+        self._staged = {}
+        self._try()
+        return True
+
+    def _discard(self) -> bool:
+        self._tell("Discarded: {}", self._staged_names())
+        self._staged = {}
+        return True
+
+    def _try(self) -> bool:
+        """Search once if the user types a query, and show who was asked."""
+        query = self._ask("A search to try the saved settings (Enter: none) > ")
+        if not query:
+            return True
+        try:
+            result = _run_from_command_line("web_search", {"query": query})
+            _show_search(result)
+        except WebError as error:
+            self._tell(failure_line(error))
+            result = error_object(error)["error"]
+        self._tell("attempted:")
+        for attempt in result["attempted"]:
+            _say("  " + "  ".join(f"{key} {value}" if key in ("sources", "elapsed_ms") else str(value)
+                                  for key, value in attempt.items()))
+        return True
+
+    # -- one page, one field --
+
+    def _open(self, page: FormPage) -> None:
+        """Show a page and edit the fields that the user picks, until he goes back."""
+        while True:
+            settings = self._settings()
+            _say(f"\n{page.title if page.provider else self._words(page.title)}")
+            for number, variable in enumerate(page.variables, 1):
+                mark = "*" if variable.name in self._staged else " "
+                about = self._words(variable.text.replace(variable.group, "{}"), variable.group)
+                _say(f"{number:>3}{mark} {self._row(variable, settings)}\n       {about}")
+            if not page.variables:
+                self._tell("no settings of its own")
+                return
+            typed = self._ask("Number: edit, Enter: back > ")
+            if not typed:
+                return
+            picked = _numbered(page.variables, typed)
+            if picked is None:
+                self._tell("There is no {} here.", typed)
+            else:
+                self._edit(picked, settings)
+
+    def _edit(self, variable: Variable, settings: Settings) -> None:
+        """Ask for a new value until it is good, and stage it."""
+        name, _, origin = find_setting(variable, self._environ, parse_settings(self._text)[0])
+        if origin == "environment":
+            self._tell("{} comes from the environment ({}), which wins over the file: change it there.", variable.name, name)
+            return
+        if variable.kind in ("number", "integer"):
+            self._tell("A number from {} to {}", f"{variable.minimum:g}", f"{variable.maximum:g}")
+        elif variable.kind in ("choice", "boolean"):
+            self._tell("One of: {}", ", ".join(filter(None, variable.choices)) or "true, false")
+        default = template_line(variable).partition("=")[2] or self._words("none")
+        self._tell("Enter: keep {}, -: restore the default ({})", self._value(variable, settings), default)
+        is_secret = variable.kind == "secret"
+        while True:
+            typed = self._ask("New value (not shown) > " if is_secret else "New value > ", unseen=is_secret)
+            problem = value_problem(variable.name, typed) if typed not in ("", "-") else ""
+            if not problem:
+                break
+            self._tell(problem)
+        if typed:
+            self._stage(variable.name, None if typed == "-" else typed)
+
+    def _stage(self, name: str, text: Optional[str]) -> None:
+        """`name` is to be `text`; nothing is staged when that is what the file says already."""
+        self._staged.pop(name, None)
+        if sparse_text(self._text, {name: text}, self._environ) != sparse_text(self._text, {}, self._environ):
+            self._staged[name] = text
+
+
+def _numbered(items: Sequence[Result], typed: str) -> Optional[Result]:
+    """The item with the number that was typed, counted from 1; None when there is none."""
+    number = int(typed) if typed.isdecimal() and len(typed) < 4 else 0
+    return items[number - 1] if 0 < number <= len(items) else None
+
+
+def _speak(locale: str) -> bool:
+    """Whether the terminal is spoken to in Chinese; in the C locale, for which Python writes UTF-8, it gets ASCII."""
+    if locale in ("C", "POSIX"):
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(encoding="ascii", errors="replace")  # type: ignore[union-attr]
+    try:
+        "中".encode(sys.stdout.encoding)
+    except UnicodeError:
+        return False
+    return locale.startswith("zh")
 
 
 # -- login and installation --
@@ -15120,6 +15667,7 @@ def command_logout(options: Any) -> int:
 
 def command_status(options: Any) -> int:
     """Print what is known of the login. Status 1 when there is none."""
+    import json
     status = auth_status(token_path(Settings.from_env(os.environ)))
     if options.json:
         _say(json.dumps(status, indent=2))

@@ -16,16 +16,13 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # `signal` makes enums, a millisecond of the start
 import _thread
 import gc
-import json
 import os
 import sys
-import threading
 import time
-from collections import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would take a tenth of the start
-    from typing import Any, Callable, Deque, Dict, Iterator, List, NoReturn, Optional, Set
+    from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Set
 
     JsonObject = Dict[str, Any]
 
@@ -49,10 +46,10 @@ MAX_PROGRESS_CHARS = 200
 READ_BYTES = 64 * 1024  # what a pipe holds
 MAX_THREADS = 64
 MAX_QUEUED_CALLS = 192  # no session comes near; past that a client is told to wait
-IDLE_THREAD_SECONDS = 30.0
 PROGRESS_INTERVAL_SECONDS = 0.25
 MIN_CALL_SECONDS = 1.0  # what is left to a call that has waited long in the queue
 END_GRACE_SECONDS = 1.0  # for calls that still run when the input ends
+END_POLL_SECONDS = 0.01
 END_LIMIT_SECONDS = 1.8  # clients kill after 2 s
 LAST_LINE_SECONDS = 0.3  # for the line that is being written when a signal comes
 SWITCH_INTERVAL_SECONDS = 0.001  # a fifth of Python's: the reading thread gets its turn while pages are parsed
@@ -115,8 +112,26 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)  # json takes NaN and Infinity, which are no JSON
 
 
-_DECODER = json.JSONDecoder(parse_int=_integer, parse_constant=_refuse_constant)
-_ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+class _Decoding:
+    """How `_json` is to read: the attributes of a json.JSONDecoder that it looks at."""
+
+    strict, object_hook, object_pairs_hook, memo = True, None, None, None
+    parse_float, parse_int, parse_constant = float, staticmethod(_integer), staticmethod(_refuse_constant)
+
+
+try:
+    # The half of `json` that is written in C, as long as a message has no fault: the other half imports `re`, which
+    # takes a third of a start and a megabyte for error texts and indentation that nobody here sees.
+    from _json import encode_basestring_ascii, make_encoder, make_scanner
+
+    _scan = make_scanner(_Decoding)
+    _encode = make_encoder(None, None, encode_basestring_ascii, None, ":", ",", False, False, False)
+except ImportError:
+    import json
+
+    _scan = json.JSONDecoder(parse_int=_integer, parse_constant=_refuse_constant).scan_once
+    _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).iterencode
+
 _ESCAPES = websearch.Pattern(r"(\\\\|\\ud[89ab]..\\ud[c-f]..)|\\ud[89a-f]..")  # a backslash or a pair; a lone surrogate
 
 
@@ -125,20 +140,24 @@ def parse_line(line: Optional[bytearray]) -> Any:
     if line is None:
         raise RpcError(PARSE_ERROR, f"Parse error: the line is longer than {MAX_LINE_BYTES} bytes")
     try:
-        return _DECODER.decode(line.decode("utf-8").lstrip("\ufeff"))
-    except (ValueError, RecursionError, MemoryError):
-        raise RpcError(PARSE_ERROR, "Parse error: the line is not JSON in UTF-8") from None
+        text = line.decode("utf-8").lstrip("\ufeff").strip(" \t\r\n")
+        value, end = _scan(text, 0)
+    except (ValueError, RecursionError, MemoryError, StopIteration, SystemError):  # the last from 3.10, for a fault
+        end = -1
+    if end < 0 or end != len(text):
+        raise RpcError(PARSE_ERROR, "Parse error: the line is not JSON in UTF-8")
+    return value
 
 
 def to_json(value: Any) -> str:
     """Compact ASCII JSON, lone surrogates replaced: strict readers (serde_json) refuse a whole message for one."""
-    text = _ENCODER.encode(value)
+    text = "".join(_encode(value, 0))
     return _ESCAPES.sub(lambda found: found.group(1) or "\\ufffd", text) if "\\ud" in text else text
 
 
 def reply_line(request_id: object, member: str, value: JsonObject) -> str:
     """A whole reply; `member` is "result" or "error". The id goes back exactly as it came."""
-    return f'{{"jsonrpc":"2.0","id":{_ENCODER.encode(request_id)},"{member}":{to_json(value)}}}'
+    return f'{{"jsonrpc":"2.0","id":{to_json(request_id)},"{member}":{to_json(value)}}}'
 
 
 def shorten(name: str) -> str:
@@ -189,7 +208,7 @@ class Output:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._lock = threading.Lock()
+        self._lock = _thread.allocate_lock()
         self._is_ending = False
 
     def send(self, line: str) -> None:
@@ -234,72 +253,60 @@ class Output:
 
 
 class Workers:
-    """Daemon threads, started on demand up to MAX_THREADS, that give requests to `run`; behind them a queue."""
+    """Daemon threads, one for each request up to MAX_THREADS, that give them to `run`; behind them a queue."""
 
     def __init__(self, run: Callable[[Request], None]) -> None:
         self._run = run
-        self._lock = threading.Lock()
-        self._queued, self._ended = threading.Condition(self._lock), threading.Condition(self._lock)
-        self._queue: Deque[Request] = deque()
+        self._lock = _thread.allocate_lock()
+        self._queue: List[Request] = []
         self._requests: Set[Request] = set()  # queued or running, and not cancelled
-        self._threads = self._running = 0
+        self._threads = 0
 
     def submit(self, request: Request) -> bool:
         """Whether the request was taken; not when threads and queue are full."""
         with self._lock:
-            under_way = self._running + len(self._queue)
-            if under_way >= self._threads:
-                self._start_thread()
-            if under_way >= (MAX_THREADS + MAX_QUEUED_CALLS if self._threads else 0):
-                return False
+            if not self._start_thread(request):
+                if not self._threads or len(self._queue) >= MAX_QUEUED_CALLS:
+                    return False
+                self._queue.append(request)
             self._requests.add(request)
-            self._queue.append(request)
-            self._queued.notify()
             return True
 
     def cancel(self, request_id: object) -> None:
         """Cancels what runs or waits under this id: 5 is not "5"."""
         with self._lock:
             found = [request for request in self._requests if request.id == request_id]
-            for request in found:
-                self._requests.discard(request)
-                if request in self._queue:
-                    self._queue.remove(request)
+            self._requests.difference_update(found)
+            self._queue[:] = [request for request in self._queue if request.id != request_id]
         for request in found:
             request.cancel()
 
     def wait(self, seconds: float) -> List[Request]:
         """The requests that are not over after `seconds`; returns as soon as there are none."""
+        end = time.monotonic() + seconds
+        while self._requests and time.monotonic() < end:
+            time.sleep(END_POLL_SECONDS)
         with self._lock:
-            self._ended.wait_for(lambda: not self._requests, seconds)
             return list(self._requests)
 
-    def _start_thread(self) -> None:
+    def _start_thread(self, request: Request) -> bool:
         if self._threads < MAX_THREADS:
             try:
-                _thread.start_new_thread(self._work, ())  # a Thread would be waited for until it has begun
+                _thread.start_new_thread(self._work, (request,))  # a Thread would be waited for until it has begun
                 self._threads += 1
+                return True
             except RuntimeError:  # the system has no more: those that are there must do
                 pass
+        return False
 
-    def _work(self) -> None:
-        """The life of a thread: requests, until none comes for IDLE_THREAD_SECONDS."""
-        while True:
+    def _work(self, request: Optional[Request]) -> None:
+        """The life of a thread: its request, and then those that wait."""
+        while request is not None:
+            self._run(request)
             with self._lock:
-                if not self._queue:
-                    self._queued.wait(IDLE_THREAD_SECONDS)
-                if not self._queue:
-                    self._threads -= 1
-                    return
-                request = self._queue.popleft()
-                self._running += 1
-            try:
-                self._run(request)
-            finally:
-                with self._lock:
-                    self._running -= 1
-                    self._requests.discard(request)
-                    self._ended.notify_all()
+                self._requests.discard(request)
+                request = self._queue.pop(0) if self._queue else None
+                self._threads -= request is None
 
 
 # ---- The server ------------------------------------------------------------------------
@@ -316,7 +323,7 @@ class Server:
     def __init__(self, output: Output, make_web: Callable[[], Any], call_tool: Callable[..., JsonObject]) -> None:
         self._output, self._make_web, self._call = output, make_web, call_tool
         self._web: Any = None
-        self._web_lock = threading.Lock()
+        self._web_lock = _thread.allocate_lock()
         self._workers = Workers(self._run)
         self._revision = ""  # that of the last handshake
         self._stateless: Dict[str, Callable[[Request], Optional[JsonObject]]] = {
@@ -412,6 +419,9 @@ class Server:
             raise RpcError(INVALID_PARAMS, f"Unknown tool: {unknown}; there are {', '.join(websearch.TOOLS)}")
         if arguments is not None and not isinstance(arguments, dict):
             raise RpcError(INVALID_PARAMS, "Invalid params: arguments must be an object")
+        import threading  # by this thread, which it then takes for the main one
+
+        threading.excepthook = lambda caught: log_defect(caught.exc_value)
         if not self._workers.submit(request):
             return websearch.error_result(websearch.WebError(websearch.WEB_BUSY, "Too many calls are under way."))
         return None
@@ -490,18 +500,31 @@ def _exit_after(seconds: float) -> None:
     os._exit(0)
 
 
+def _end_on_signals(output: Output) -> None:
+    """SIGTERM, SIGINT and SIGHUP end the process at once.
+
+    By a pipe and a thread that reads it: a handler runs in the main thread, and not before its next step, which is
+    never when it has just gone to read a silent stdin. The bare thread is not waited for by anyone.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    _signal.set_wakeup_fd(writer)
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        if hasattr(_signal, name):
+            _signal.signal(getattr(_signal, name), lambda number, frame: None)  # else the system's own way to end
+
+    def wait_for_signal() -> None:
+        os.read(reader, 1)
+        output.end()
+
+    _thread.start_new_thread(wait_for_signal, ())
+
+
 def serve(make_web: Callable[[], Any], call_tool: Callable[..., JsonObject]) -> NoReturn:
     """Serves stdin and stdout until the input ends, stdout is closed or a signal comes; that ends the process."""
     output = Output(_claim_stdout())
 
-    def end_soon(number: int, frame: object) -> None:
-        # In another thread, as the interrupted code may hold the lock; in a bare one, as it may be starting a Thread.
-        _thread.start_new_thread(output.end, ())
-
-    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
-        if hasattr(_signal, name):
-            _signal.signal(getattr(_signal, name), end_soon)
-    threading.excepthook = lambda caught: log_defect(caught.exc_value)
+    _end_on_signals(output)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     server = Server(output, make_web, call_tool)
     for line in read_lines(0):

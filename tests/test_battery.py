@@ -210,7 +210,7 @@ class Battery(unittest.TestCase):
                 holding = tuple(sorted((name.lower(), value) for name, value in request.headers if KEY in value))
                 self.assertEqual(holding, KEY_PLACES.get(row_of(request)[0], ()))
                 self.assertNotIn(KEY, request.target + request.body.decode())
-                self.assertIn(f"{w.SERVER_NAME}/{w.VERSION}", request.header("user-agent") or "")
+                self.assertEqual(request.header("user-agent"), f"{w.SERVER_NAME}/{w.VERSION} (+{w.HOMEPAGE})")
 
     def test_a_reply_without_results_is_no_results_or_no_answer(self) -> None:
         def answer(request: RecordedRequest) -> Any:

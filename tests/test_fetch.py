@@ -133,6 +133,22 @@ class Pages(WebTest):
         self.assertLess(time.monotonic() - started, 2.0)
 
 
+class Rests(WebTest):
+    def test_who_rests_after_a_refusal_is_skipped_in_fetch_and_map_and_the_error_says_why(self) -> None:
+        with Loopback({"*": Reply(429, {"detail": {"error": "limit"}}, (("Retry-After", "90"),))}) as refusing:
+            web = self.web(TAVILY_API_KEY="tvly-test-key", TAVILY_API_URL=refusing.url(), WEBSEARCH_FETCH_PROVIDERS="tavily",
+                           WEBSEARCH_MAP_PROVIDERS="tavily")
+            outcomes = []
+            for tool in ("web_map", "web_fetch", "web_map"):
+                with self.assertRaises(websearch.WebError) as caught:
+                    websearch.run_tool(web, tool, {"url": "https://93.184.216.34/guide"}, websearch.Deadline(20))
+                self.assertEqual(caught.exception.code, "WEB_PROVIDER_RATE_LIMITED")
+                self.assertIn("limit", caught.exception.message)
+                outcomes += [attempt.outcome for attempt in caught.exception.attempted]
+            self.assertEqual((outcomes, len(refusing.requests)), (["error", "skipped", "skipped"], 1))
+        self.assertIn("rests for", caught.exception.message)
+
+
 class Maps(WebTest):
     def test_a_local_map_reads_the_sitemap_and_the_links(self) -> None:
         with Loopback() as site:

@@ -189,10 +189,13 @@ class FailureTest(unittest.TestCase):
         for status, body, headers, kind in (
                 (400, {"error": {"message": "Your credit balance is too low to access the API."}}, {}, "quota"),
                 (400, {"error": {"message": "API key not valid. Please pass a valid API key."}}, {}, "auth"),
-                (400, {"error": "max_tokens: invalid value"}, {}, "bad_request"),
+                *((400, {"error": {"message": words}}, {}, "auth") for words in (
+                    "Authentication failed: token expired", "Invalid token", "Malformed API key", "Your API key has been disabled.")),
+                *((422, {"error": words}, {}, "bad_request") for words in (
+                    "max_tokens: invalid value", "Invalid token count", "invalid JSON: unexpected token }", "Invalid token at 5")),
                 (401, "", {}, "auth"), (402, "", {}, "quota"), (403, {"error": "no"}, {}, "auth"),
                 (403, {"message": "API rate limit exceeded"}, {}, "rate"),
-                (404, "", {}, "not_found"), (408, "", {}, "timeout"), (418, "", {}, "bad_request"),
+                (404, "", {}, "not_found"), (404, {"error": {"code": "SUBSCRIPTION_NOT_FOUND"}}, {}, "auth"), (408, "", {}, "timeout"), (418, "", {}, "bad_request"),
                 (422, {"error": {"code": "SUBSCRIPTION_TOKEN_INVALID", "detail": "No."}}, {}, "auth"),
                 (429, {"error": {"code": "QUOTA_LIMITED"}}, {}, "quota"), (432, "", {}, "quota"), (433, "", {}, "quota"),
                 (403, html, {"cf-mitigated": "challenge"}, "blocked"), (501, "", {}, "unsupported"),
@@ -275,6 +278,7 @@ class RetryAfterTest(unittest.TestCase):
                 ({"x-ratelimit-remaining": "0, 1689", "x-ratelimit-reset": "1, 904213"}, 1.0),
                 ({"x-ratelimit-remaining": "1, 0", "x-ratelimit-reset": "1, 904213"}, 904213.0),
                 ({"x-ratelimit-remaining": "0,0", "x-ratelimit-reset": "1,60"}, 60.0),
+                ({"x-ratelimit-limit": "1, 0", "x-ratelimit-remaining": "0, 0", "x-ratelimit-reset": "1, 904213"}, 1.0),
                 ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "²"}, None),
                 ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(now) + 90)}, 90.0)):
             with self.subTest(headers=headers):
@@ -515,6 +519,7 @@ class FollowUpTest(unittest.TestCase):
         third = followed(w.ANTHROPIC, second, paused)
         assert third is not None
         self.assertEqual(third.json()["messages"][1:], [{"role": "assistant", "content": content + content}])
+        self.assertEqual(followed(w.ANTHROPIC, first, messages_stream(fixture_json("providers/anthropic_pause_turn.json"))), second)
         self.assertIsNone(followed(w.ANTHROPIC, first, recorded("anthropic_success")))
         self.assertIsNone(followed(w.ANTHROPIC, first, reply("<html>")))
         self.assertIsNone(followed(w.ANTHROPIC, first, recorded("anthropic_error_rate", 429)))
@@ -529,6 +534,9 @@ class FollowUpTest(unittest.TestCase):
         self.assertEqual((whole.answer, [source.url for source in whole.sources], whole.message),
                          ("Per-core queues.", [DOCS], ""))
         self.assertEqual(w.join_replies([last]), last)
+        # only a turn that is paused at the end is incomplete
+        self.assertEqual((whole.truncated, whole.notes), (False, ()))
+        self.assertIn("pause_turn", w.join_replies([last, first]).notes[0])
 
     def test_a_chat_server_that_wants_the_new_name_of_the_token_limit_gets_it(self) -> None:
         refused = reply({"error": {"message": "Use 'max_completion_tokens' instead."}}, 400)
@@ -550,6 +558,22 @@ def message_with(text: Any, annotations: Sequence[Any] = (), *more: Any, **membe
 def chat_with(message: Mapping[str, Any], finish: str = "stop", **members: Any) -> w.Response:
     """A Chat Completions reply with one message and further top-level members."""
     return reply({"choices": [{"message": dict(message), "finish_reason": finish}], **members})
+
+
+def messages_stream(whole: Mapping[str, Any]) -> w.Response:
+    """The Messages object `whole` as the events of a stream, its texts and what its tools were asked in pieces."""
+    events: List[Any] = [{"type": "message_start", "message": {**whole, "content": [], "stop_reason": None}}, {"type": "ping"}]
+    for index, block in enumerate(whole["content"]):
+        start, deltas = block, [{"type": "citations_delta", "citation": citation} for citation in block.get("citations", [])]
+        for member, kind, empty in (("text", "text", ""), ("input", "partial_json", {})):
+            if member in block:
+                start = {**{name: value for name, value in block.items() if name != "citations"}, member: empty}
+                words = block[member] if member == "text" else json.dumps(block[member])
+                deltas += [{"type": f"{member}_delta", kind: words[:5]}, {"type": f"{member}_delta", kind: words[5:]}]
+        events.append({"type": "content_block_start", "index": index, "content_block": start})
+        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        events.append({"type": "content_block_stop", "index": index})
+    return stream(*events, {"type": "message_delta", "delta": {"stop_reason": whole["stop_reason"]}}, {"type": "message_stop"})
 
 
 SEARCH_CALL = {"type": "web_search_call", "status": "completed", "action": {"type": "search", "sources": []}}
@@ -698,6 +722,8 @@ class ReadingTest(unittest.TestCase):
                 self.assertEqual(w.without_thinking(text), kept)
         result = parsed(w.CHAT, chat_with({"content": "<think>x</think> So.", "annotations": [{"url": DOCS}]}))
         self.assertEqual(result.answer, "So.")
+        only_thought = parsed(w.GROK, message_with(f"<think>as [[1]]({DOCS}) says</think>So."))
+        self.assertEqual((only_thought.sources, only_thought.searched), ((), False))
 
     def test_a_truncated_answer_is_used_and_said_to_be_so(self) -> None:
         chat = parsed(w.CHAT, chat_with({"content": "So", "annotations": [{"url": DOCS}]}, "length"))
@@ -761,6 +787,7 @@ class ReadingTest(unittest.TestCase):
     def test_text_before_the_search_is_preamble_and_texts_around_a_later_search_are_paragraphs(self) -> None:
         call, text = {"type": "server_tool_use", "name": "web_search"}, lambda words: {"type": "text", "text": words}
         for blocks, answer in (
+                ([{**text("A round before."), "citations": [{"url": DOCS}]}, call, text("B.")], "A round before.\n\nB."),
                 ([text("I'll look."), call, text("A"), text(" b.")], "A b."), ([call, text("A."), call, text("B.")], "A.\n\nB."),
                 ([{"type": "thinking", "thinking": "x"}, text("A."), call], "A."), ([text("A."), text("B.")], "A.B.")):
             with self.subTest(answer):
@@ -876,19 +903,8 @@ class StreamTest(unittest.TestCase):
 
     def test_a_messages_stream_is_put_together(self) -> None:
         whole = fixture_json("providers/anthropic_success.json")
-        events: List[Any] = [{"type": "message_start", "message": {**whole, "content": [], "stop_reason": None}}, {"type": "ping"}]
-        for index, block in enumerate(whole["content"]):
-            is_text = block["type"] == "text"
-            start = {"type": "text", "text": ""} if is_text else block
-            events.append({"type": "content_block_start", "index": index, "content_block": start})
-            for word in [block["text"][:5], block["text"][5:]] if is_text else []:
-                events.append({"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": word}})
-            for citation in block.get("citations", []):
-                events.append({"type": "content_block_delta", "index": index,
-                               "delta": {"type": "citations_delta", "citation": citation}})
-            events.append({"type": "content_block_stop", "index": index})
-        events += [{"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, {"type": "message_stop"}]
-        self.assertEqual(parsed(w.ANTHROPIC, stream(*events)), parsed(w.ANTHROPIC, recorded("anthropic_success")))
+        for streamed in (messages_stream(whole), stream(whole)):
+            self.assertEqual(parsed(w.ANTHROPIC, streamed), parsed(w.ANTHROPIC, recorded("anthropic_success")))
 
 
 def places(value: Any, path: Tuple[Any, ...] = ()) -> Iterator[Tuple[Any, ...]]:

@@ -101,6 +101,11 @@ class Answers(unittest.TestCase):
             note = f"grok was told {told} in words; the answer text may go beyond them"
             self.assertEqual(result["notes"], [note] if told else [])
             self.assertEqual(told == "", body["input"][0]["content"] == "q")
+        for setting in ({"OPENAI_SEARCH_TOOL": "web_search_preview"}, {"OPENAI_SEARCH_MODEL": "grok-4.3"}):  # knows none; five
+            with self.subTest(setting), Loopback({"*": GROK_ANSWER}) as answers:
+                result = search({"OPENAI_SEARCH_API_KEY": "sk-test-key", "OPENAI_SEARCH_URL": answers.url(), **setting},
+                                extra=0, include_domains=six)
+            self.assertIn("told include_domains in words", result["notes"][0])
 
     def test_a_paused_turn_is_continued_and_its_rounds_are_one_answer(self) -> None:
         paused = fixture_json("providers/anthropic_pause_turn.json")
@@ -407,6 +412,10 @@ class Selection(unittest.TestCase):
         self.assertEqual(chain(EXA_API_KEY="exa-test-key"), ["exa", "duckduckgo", "open"])
         self.assertEqual(chain(TAVILY_API_KEY="tvly-test-key", WEBSEARCH_KEYLESS="on"),
                          ["tavily", "you", "firecrawl", "duckduckgo", "open"])
+        written_out = websearch.Settings.from_env({"FIRECRAWL_API_URL": "https://api.firecrawl.dev/v2"})  # as templates do
+        self.assertEqual([p.id for p in websearch.provider_chain(written_out)], chain())
+        self.assertEqual([p.id for p in websearch.page_chain(written_out, "map")], ["local"])
+        self.assertEqual(chain(FIRECRAWL_API_URL="http://own.example:3002"), ["firecrawl", "duckduckgo", "open"])
         self.assertEqual(chain(XAI_API_KEY="xai-test-key")[0], "grok")
         self.assertNotIn("grok", chain(XAI_API_KEY="xai-test-key", GROK_SEARCH_URL="https://gateway.example/v1"))
 

@@ -95,7 +95,7 @@ def executable(package: str, *patterns: str, version_option: str = "--version") 
                               env={"PATH": os.environ["PATH"], "HOME": str(folder)})
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotRun(f"{package} does not start here ({type(error).__name__})") from None
-    if done.returncode != 0:
+    if done.returncode != 0 or not done.stdout.strip():
         raise NotRun(f"{package} does not start here: {(done.stderr or done.stdout).strip()[-300:]}")
     print(f"== {package}: {done.stdout.strip().splitlines()[0] if version_option == '--version' else 'runs'}", flush=True)
     return str(found[0])
@@ -114,7 +114,7 @@ class Finished:
         self.events: List[Dict[str, Any]] = [json.loads(line) for line in self.text.splitlines() if line.startswith("{")
                                              and line.endswith("}")]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"status {self.status}; {self.errors[-600:]}; {self.text[-600:]}"
 
 
