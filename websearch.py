@@ -34,6 +34,7 @@ import os
 import sys
 import time
 from _thread import allocate_lock as new_lock
+from _thread import start_new_thread as start_thread
 
 TYPE_CHECKING = False  # for type checkers only; json, re, threading and typing would each add a fifth to a bare start
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         List,
         Mapping,
         NamedTuple,
+        NoReturn,
         Optional,
         Sequence,
         Set,
@@ -147,6 +149,7 @@ MAX_ANSWER_CHARS = 8_000
 MAX_LINK_CHARS = 500
 MAX_VENDOR_WORDS_CHARS = 300  # of a vendor's own error text
 MAX_LIST_ITEMS = 20_000  # of one list in a reply; maps of large sites have some thousands
+MAX_INTEGER_DIGITS = 4300  # of a JSON number; the limit of int() itself on current Pythons, older ones compute for hours
 MAX_JSON_COST = 1_000_000  # of a reply in values, a list or object counting four: some 60 MB once parsed
 MAX_LINKS = 50
 MAX_OUTLINE = 40
@@ -303,6 +306,7 @@ _ASCII_BREAKS = bytes.maketrans(b"\x0b\x0c", b"\n\n")
 _ASCII_INVISIBLE = bytes((*range(9), *range(14, 32), 127))
 _LINE_BREAK = Pattern("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _BLANKS = Pattern(r"\s+")
+_SURROGATES = Pattern(r"(\\\\|\\ud[89ab]..\\ud[c-f]..)|\\ud[89a-f]..")  # an escaped backslash or a pair; a lone one
 # Markup that search APIs put into titles and snippets; `Vec<T>` and `a < b` are text.
 _TAG = Pattern(r"(?i)</?(?:a|abbr|b|big|body|br|center|cite|code|del|div|em|font|h[1-6]|head|hr|html|i|img|ins|kbd|li|mark|"
                r"ol|p|pre|q|s|small|span|strong|sub|sup|table|tbody|td|th|title|tr|tt|u|ul|var|(?:jats|mml):[a-z-]{1,30})(?:\s[^<>]{0,500})?/?>")
@@ -371,6 +375,62 @@ def compact_json(value: Any) -> str:
     """`value` as compact JSON, non-ASCII kept; not for the wire, which wants ASCII."""
     import json
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+# Messages of the wire are read and written by the half of `json` that is in C: the other half imports `re`, a third of
+# a start and a megabyte for error texts and indentation that no client sees.
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_INTEGER_DIGITS:
+        raise ValueError
+    return int(digits)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(name)  # json takes NaN and Infinity, which are no JSON
+
+
+def _wire_scanner() -> Any:
+    """The function that reads one JSON value at an index of a text: (the value, the index behind it)."""
+    make_scanner: Any
+    try:
+        from _json import make_scanner
+    except ImportError:
+        from json.scanner import make_scanner
+    return make_scanner(type("_Context", (), {  # a json.JSONDecoder as far as it is looked at
+        "strict": True, "object_hook": None, "object_pairs_hook": None, "memo": {}, "parse_float": float,
+        "parse_int": staticmethod(_integer), "parse_constant": staticmethod(_refuse_constant)}))
+
+
+def parse_wire_json(line: bytearray) -> Any:
+    """The JSON value of a line in UTF-8; ValueError for what is none, whatever is raised for it."""
+    try:
+        text = line.decode("utf-8").lstrip("\ufeff").strip(" \t\r\n")
+        value, end = _wire_scanner()(text, 0)
+    except (ValueError, RecursionError, MemoryError, StopIteration, SystemError):  # the last by Python 3.10, for a fault
+        end = -1
+    if end < 0 or end != len(text):
+        raise ValueError("not JSON")
+    return value
+
+
+def ascii_json(value: Any) -> str:
+    """Compact JSON in ASCII; ValueError for NaN and the like."""
+    try:
+        import _json
+        make_encoder: Any = _json.make_encoder
+        encode = make_encoder(None, None, _json.encode_basestring_ascii, None, ":", ",", False, False, False)
+        return "".join(encode(value, 0))
+    except ImportError:
+        import json
+        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def wire_json(value: Any) -> str:
+    """Compact ASCII JSON, lone surrogates replaced: strict readers (serde_json) refuse a whole message for one."""
+    text = ascii_json(value)
+    return _SURROGATES.sub(lambda found: found.group(1) or "\\ufffd", text) if "\\ud" in text else text
 
 
 def text_of(item: Any, *keys: str) -> str:
@@ -506,6 +566,15 @@ def log(level: str, message: str, threshold: str = "warning") -> None:
             os.write(2, f"websearch: {level}: {redact(one_line(redact(message), 500))}\n".encode("utf-8", "replace"))
     except (OSError, ValueError):
         pass
+
+
+def log_defect(error: Any) -> None:
+    """One line on stderr: the exception's type and place. Its text may hold what strangers sent, or a key."""
+    trace, place = getattr(error, "__traceback__", None), ""
+    while trace is not None:
+        place = f" in {trace.tb_frame.f_code.co_name}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    log("error", f"defect: {type(error).__name__}{place}")
 
 
 # ---- Settings ------------------------------------------------------------------
@@ -1226,6 +1295,175 @@ class _Watch:
     def __exit__(self, *_: object) -> None:
         with self._state.lock:
             self._state.callbacks.pop(id(self), None)
+
+
+# ---- Stdio and workers -----------------------------------------------------------
+# What a server on stdin and stdout needs of its process: lines in, whole lines out,
+# threads for its calls, an end when a signal comes. No protocol: that is the frame's,
+# which Python compiles anew, and keeps as a syntax tree, at every start.
+
+MAX_LINE_BYTES = 64 * 1024 * 1024  # clients send kilobytes; this only bounds memory
+READ_BYTES = 64 * 1024  # what a pipe holds
+MAX_THREADS = 64
+MAX_QUEUED_CALLS = 192  # no session comes near; past that a client is told to wait
+END_POLL_SECONDS = 0.01
+LAST_LINE_SECONDS = 0.3  # for the line that is being written when a signal comes
+
+
+def read_lines(descriptor: int) -> Iterator[Optional[bytearray]]:
+    """The lines of a descriptor as bytearrays, the last one also without its "\\n"; None for one that is too long.
+
+    A line of more than MAX_LINE_BYTES is read away, never held.
+    """
+    line, size, chunk = bytearray(), 0, b"\n"
+    while chunk:
+        try:
+            chunk = os.read(descriptor, READ_BYTES)
+        except OSError:
+            chunk = b""
+        for index, part in enumerate((chunk or b"\n").split(b"\n")):
+            if index:
+                yield line if size <= MAX_LINE_BYTES else None
+                line, size = bytearray(), 0
+            size += len(part)
+            if size <= MAX_LINE_BYTES:
+                line += part
+            else:
+                line.clear()
+
+
+class LineWriter:
+    """The private end of stdout: whole lines, one after the other.
+
+    A client that stops reading blocks the writers and by them the reader, so memory stays bounded; one that is gone
+    ends the process.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self.lock = descriptor, new_lock()
+        self._is_ending = False
+
+    def send(self, line: str) -> None:
+        """Writes one line."""
+        with self.lock:
+            self.write(line)
+
+    def write(self, line: str) -> None:
+        """Writes one line; for those who hold `lock`."""
+        data = memoryview(b"" if self._is_ending else line.encode("ascii") + b"\n")
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data):]
+        except OSError:
+            os._exit(0)
+
+    def end(self) -> NoReturn:
+        """Ends the process with status 0, if possible behind a whole line.
+
+        Not by returning: daemon threads that hold stdout would abort the interpreter's shutdown.
+        """
+        self._is_ending = True  # a lock knows no order: those who wait for it too must not begin another line
+        self.lock.acquire(timeout=LAST_LINE_SECONDS)
+        os._exit(0)
+
+
+class Workers:
+    """Daemon threads, one for each request up to MAX_THREADS, that give them to `run`; behind them a queue.
+
+    A request has an `id` and can `cancel()`.
+    """
+
+    def __init__(self, run: Callable[[Any], None]) -> None:
+        self._run = run
+        self._lock = new_lock()
+        self._queue: List[Any] = []
+        self._requests: Set[Any] = set()  # queued or running, and not cancelled
+        self._threads = 0
+
+    def submit(self, request: Any) -> bool:
+        """Whether the request was taken; not when threads and queue are full."""
+        with self._lock:
+            if not self._start_thread(request):
+                if not self._threads or len(self._queue) >= MAX_QUEUED_CALLS:
+                    return False
+                self._queue.append(request)
+            self._requests.add(request)
+            return True
+
+    def cancel(self, request_id: object) -> None:
+        """Cancels what runs or waits under this id: 5 is not "5"."""
+        with self._lock:
+            found = [request for request in self._requests if request.id == request_id]
+            self._requests.difference_update(found)
+            self._queue[:] = [request for request in self._queue if request.id != request_id]
+        for request in found:
+            request.cancel()
+
+    def wait(self, seconds: float) -> List[Any]:
+        """The requests that are not over after `seconds`; returns as soon as there are none."""
+        end = time.monotonic() + seconds
+        while self._requests and time.monotonic() < end:
+            time.sleep(END_POLL_SECONDS)
+        with self._lock:
+            return list(self._requests)
+
+    def _start_thread(self, request: Any) -> bool:
+        if self._threads < MAX_THREADS:
+            try:
+                start_thread(self._work, (request,))  # a Thread would be waited for until it has begun
+                self._threads += 1
+                return True
+            except RuntimeError:  # the system has no more: those that are there must do
+                pass
+        return False
+
+    def _work(self, request: Any) -> None:
+        """The life of a thread: its request, and then those that wait."""
+        while request is not None:
+            self._run(request)
+            with self._lock:
+                self._requests.discard(request)
+                request = self._queue.pop(0) if self._queue else None
+                self._threads -= request is None
+
+
+def claim_stdout() -> int:
+    """A private duplicate of fd 1, which from now on leads to stderr: no stray print gets between the messages."""
+    try:
+        os.fstat(2)
+    except OSError:
+        os.open(os.devnull, os.O_WRONLY)  # becomes fd 2, the lowest that is free, before a socket does
+    try:
+        private = os.dup(1)
+        os.set_blocking(private, True)  # a client may hand over pipes that its own event loop has set otherwise
+        os.set_blocking(0, True)
+        os.dup2(2, 1)
+    except OSError:
+        sys.exit(f"{SERVER_NAME}: stdin or stdout is closed")
+    sys.stdout = sys.stderr
+    return private
+
+
+def end_on_signals(output: LineWriter) -> None:
+    """SIGTERM, SIGINT and SIGHUP end the process at once.
+
+    By a pipe and a thread that reads it: a handler runs in the main thread, and not before its next step, which is
+    never when it has just gone to read a silent stdin. The bare thread is not waited for by anyone.
+    """
+    import _signal  # type: ignore[import-not-found]  # `signal` makes enums, a millisecond of the start
+
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    _signal.set_wakeup_fd(writer)
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
+        if hasattr(_signal, name):
+            _signal.signal(getattr(_signal, name), lambda number, frame: None)  # else the system's own way to end
+
+    def wait_for_signal() -> None:
+        os.read(reader, 1)
+        output.end()
+
+    start_thread(wait_for_signal, ())
 
 
 # ---- URLs and the address guard ------------------------------------------------
@@ -2980,7 +3218,7 @@ _NOTED_TAGS = frozenset("title meta link base frame script h1 time a".split())  
 class _Kind:
     """What the tags of one name have in common."""
 
-    __slots__ = ("is_block", "is_end", "is_void", "length", "special", "tag")
+    __slots__ = ("is_block", "is_end", "is_judged", "is_void", "length", "role", "special", "tag")
 
     def __init__(self, name: str) -> None:
         self.is_end = name[0] == "/"
@@ -2990,6 +3228,8 @@ class _Kind:
         ends = _HAS_RULE if tag in _IMPLIED_END else _ENDS_P if tag in _CLOSES_P else 0
         noted = _IS_NOTED if tag in _NOTED_TAGS else 0
         self.special = _IS_PAGE if tag in ("html", "head", "body") else ends + noted + (_IS_RAW if tag in _RAW else 0)
+        self.is_judged = tag in _JUDGED_BY_CLASS
+        self.role = "" if self.is_end else _HIDDEN if tag in _INVISIBLE else _EXTRA if tag in _EXTRA_TAGS else ""
 
 
 class _Shape:
@@ -3002,7 +3242,7 @@ class _Shape:
             kind.tag, source, kind.special, kind.is_end, kind.is_block)
         self.is_empty = kind.is_void or (
             source[-1:] == "/" and not kind.special & _IS_RAW and _is_self_closed(kind.tag, source))
-        self.role = self._card = ""
+        self.role, self._card = kind.role, ""
         self._attributes: Optional[Dict[str, str]] = None
 
     def card(self) -> str:
@@ -3133,7 +3373,7 @@ class _TreeBuilder:
 
     def build(self) -> Element:
         """The root, once all pieces are read."""
-        stack, tags, order, known = self.open, self.tags, self.order, self.shapes.known
+        stack, tags, order, known, add = self.open, self.tags, self.order, self.shapes.known, self.shapes.add
         is_long = len(self.chunks) > self.max_elements
         self.root.children.append(self.chunks[0])
         resume = 1  # the first piece that no tag before has used up
@@ -3143,8 +3383,11 @@ class _TreeBuilder:
             head, closed, text = chunk.partition(">")
             shape = known.get(head)
             if shape is None or not closed:
-                head, text, resume = self._read_new(chunk, head, closed, text, index + 1)
-                shape = (known.get(head) or self.shapes.add(head)) if head else None
+                if closed and "'" not in head and head[:1].isalpha() and not head.count('"') & 1 and head[0].isascii():
+                    shape = add(head)  # an everyday tag, not seen before
+                else:
+                    head, text, resume = self._read_odd(chunk, index + 1)
+                    shape = (known.get(head) or add(head)) if head else None
             if shape is not None:
                 special = shape.special
                 if shape.is_end:
@@ -3166,7 +3409,10 @@ class _TreeBuilder:
                         stack.append(element)
                         tags.append(shape.tag)
                     if special >= _IS_RAW:
-                        text, resume = self._note(element, text, max(resume, index + 1))
+                        if special & _IS_NOTED:
+                            self.noted.append(element)
+                        if special & _IS_RAW:
+                            text, resume = self._read_raw(shape, text, max(resume, index + 1))
                     if is_long and len(order) > self.max_elements:
                         self.truncated = True
                         break
@@ -3178,18 +3424,6 @@ class _TreeBuilder:
                     current.text += size
                     current.run += size
         return self.root
-
-    def _note(self, element: Element, text: str, index: int) -> Tuple[str, int]:
-        """The text behind a special tag and the next index; the element is remembered or its raw text read."""
-        if element.shape.special & _IS_NOTED:
-            self.noted.append(element)
-        return self._read_raw(element.shape, text, index) if element.shape.special & _IS_RAW else (text, index)
-
-    def _read_new(self, chunk: str, head: str, closed: str, text: str, index: int) -> Tuple[str, str, int]:
-        """As `_read_odd`, for a piece whose tag has not been seen before, which mostly is an everyday one."""
-        if closed and head[:1].isalpha() and "'" not in head and not head.count('"') & 1 and head[0].isascii():
-            return head, text, index
-        return self._read_odd(chunk, index)
 
     def _read_odd(self, chunk: str, index: int) -> Tuple[str, str, int]:
         """The tag (or ""), the text behind it and the next index, for a piece that is not an everyday tag."""
@@ -3465,28 +3699,24 @@ class _Shapes:
         kind = self._kinds.get(name)
         if kind is None:
             kind = self._kinds[name] = _Kind(name)
-        shape = self.known[head] = _Shape(kind, "" if kind.is_end else head[kind.length:])
-        if not kind.is_end:
-            shape.role = self._role_of(shape.tag, shape)
+        source = "" if kind.is_end else head[kind.length:]
+        shape = self.known[head] = _Shape(kind, source)
+        if source:
+            self._judge(shape, kind)
         return shape
 
-    def _role_of(self, tag: str, shape: _Shape) -> str:
-        """The role that a start tag's name and attributes give, "" for none."""
+    def _judge(self, shape: _Shape, kind: _Kind) -> None:
+        """Give a start tag the role that its attributes tell, where they tell more than its name."""
         source = shape.source
-        if tag in _INVISIBLE:
-            is_content = (tag == "script" and "math/tex" in source) or (tag == "input" and "checkbox" in source)
-            return "" if is_content else _HIDDEN
-        if source:
-            if ("style" in source or "hid" in source or "sr-only" in source or "screen-r" in source or "katex" in source
-                    or "athJax" in source or "STYLE" in source or "HIDDEN" in source or "mw-edits" in source):
-                role = _hiding_role(shape, tag)
-                if role:
-                    return role
-            if tag in _JUDGED_BY_CLASS:
-                role = self._class_role(shape, tag)
-                if role:
-                    return role
-        return _EXTRA if tag in _EXTRA_TAGS else ""
+        if kind.role == _HIDDEN:
+            if (kind.tag == "script" and "math/tex" in source) or (kind.tag == "input" and "checkbox" in source):
+                shape.role = ""
+            return
+        if ("style" in source or "hid" in source or "sr-only" in source or "screen-r" in source or "katex" in source
+                or "athJax" in source or "STYLE" in source or "HIDDEN" in source or "mw-edits" in source):
+            shape.role = _hiding_role(shape, kind.tag) or shape.role
+        if kind.is_judged and shape.role not in _UNSEEN:
+            shape.role = self._class_role(shape, kind.tag) or shape.role
 
     def _class_role(self, shape: _Shape, tag: str) -> str:
         """_EXTRA or _COMMENTS where class, id or role tell that the element is not main content."""
@@ -3576,10 +3806,10 @@ def _weigh(order: List[Element]) -> None:
 
 def _block_weight(tag: str, length: int, link_length: int) -> float:
     """How much a block's own text counts as prose: long blocks with few links count most."""
-    own = 1.0 - min(1.0, link_length / length)
+    own = max(0.0, 1.0 - link_length / length) if link_length else 1.0
     if tag == "pre":
         return min(length, _PRE_CHARS) * own
-    return length * own * own * max(0.05, min(1.0, (length - 25) / 75))
+    return length * own * own * (1.0 if length >= 100 else 0.05 if length < 29 else (length - 25) / 75)
 
 
 def _prune(root: Element) -> None:
@@ -3613,8 +3843,9 @@ def _is_dropped(element: Element, role: str, total: float, total_text: int) -> b
     if role == _VEILED:  # scripts would show a page that is veiled as a whole
         return element.tag not in _BLOCKS or element.text < _VEILED_SHARE * total_text
     if role == _EXTRA:
-        share = _KEEP_SHARE if _SURE_WORDS.search(element.shape.source) else _SURE_SHARE
-        return element.prose < share * total or element.tag == "button"
+        if element.prose < _SURE_SHARE * total or element.tag == "button":
+            return True
+        return element.prose < _KEEP_SHARE * total and _SURE_WORDS.search(element.shape.source) is not None
     return False
 
 
@@ -4550,6 +4781,7 @@ class _Judge:
         self._told: Dict[_Shape, FrozenSet[str]] = {}
         self._places: Dict[Any, _Place] = {}
         self._marks: Dict[Element, Tuple[str, ...]] = {}
+        self._levels: Dict[Any, Tuple[FrozenSet[str], int, Element, int]] = {}
         self._likeness: Dict[Element, Dict[str, int]] = {}
         self.sizes = [_size_of(block) for block in blocks]
         self.places = [self._place_of(block.source) for block in blocks]
@@ -4646,36 +4878,50 @@ class _Judge:
         if known is None:
             marks = self._marks_above(element)
             roles = tuple(mark[5:] for mark in marks if mark[:5] == "role:")
-            is_in_main, names = self._names_above(element)
-            known = self._places[key] = _Place(self._sum(names) + self._sum(marks), is_in_main, roles)
+            told, cards, top = _NOTHING, 0, element
+            weight = self._sum(marks)
+            if element not in self.path:
+                told, cards, top, above_weight = self._above(element.parent)
+                weight += above_weight
+            weight += self._sum(self._told_by(element) - told) + self._sum(self._nearness(top, cards, element))
+            known = self._places[key] = _Place(weight, top is self.main, roles)
         return known
 
-    def _names_above(self, element: Element) -> Tuple[bool, Set[str]]:
-        """Whether an element is in the main element; nearness to that, class names and likeness as names."""
-        names: Set[str] = set()
-        cards = level = 0
-        node: Any = element
-        while level < _ABOVE_LEVELS and (level == 0 or node not in self.path):
-            shape = node.shape
-            if shape.source:
-                told = self._told.get(shape)
-                if told is None:
-                    words = shape.value("class") + " " + shape.value("id")
-                    told = self._told[shape] = _class_names_told(words, self.weights) if len(words) > 2 else _NOTHING
-                names |= told
-            cards = max(cards, self._alike(node))
-            if node in self.path:
-                break
-            node = node.parent
-            level += 1
-        while node not in self.path:
-            node = node.parent
-        steps = self.path[node]
-        names.add(f"zone:{min(steps, 6)}")
+    def _above(self, first: Any) -> Tuple[FrozenSet[str], int, Element, int]:
+        """Of an element's parent and those above, up to the path: class names; likeness; the element of the path; the
+        weight of the names. Siblings ask for the same."""
+        known = self._levels.get(first)
+        if known is None:
+            told, cards, node = _NOTHING, 0, first
+            for _ in range(1, _ABOVE_LEVELS):
+                if node in self.path:
+                    break
+                told |= self._told_by(node)
+                cards = max(cards, self._alike(node))
+                node = node.parent
+            while node not in self.path:
+                node = node.parent
+            known = self._levels[first] = (told, cards, node, self._sum(told))
+        return known
+
+    def _told_by(self, element: Element) -> FrozenSet[str]:
+        """The telling class names of an element."""
+        shape = element.shape
+        if not shape.source:
+            return _NOTHING
+        told = self._told.get(shape)
+        if told is None:
+            words = shape.value("class") + " " + shape.value("id")
+            told = self._told[shape] = _class_names_told(words, self.weights) if len(words) > 2 else _NOTHING
+        return told
+
+    def _nearness(self, top: Element, cards: int, element: Element) -> Iterator[str]:
+        """How near the main element is, and of how many of a kind the element or one above it is."""
+        steps = self.path[top]
+        yield f"zone:{min(steps, 6)}"
         if steps:
-            names.add(f"share:{min(4, max(0, int(self.main.prose / max(1.0, node.prose) * 4.99)))}")
-        names.add(f"cards:{min(4, cards.bit_length())}")
-        return steps == 0, names
+            yield f"share:{min(4, max(0, int(self.main.prose / max(1.0, top.prose) * 4.99)))}"
+        yield f"cards:{min(4, max(cards, self._alike(element)).bit_length())}"
 
     def _marks_above(self, element: Element) -> Tuple[str, ...]:
         """Roles and telling tags of an element and its ancestors."""
@@ -5779,7 +6025,10 @@ def _not_shown(body: Body, reason: str) -> Page:
 
 def _invisible_notes(text: str) -> Tuple[str, ...]:
     """A note that says how many invisible characters the source held: they may hide instructions from people."""
-    count = len(_COUNTED_INVISIBLE.findall(text.lstrip("\ufeff")))
+    if text.isascii():
+        return ()
+    rest = text.lstrip("\ufeff").encode("utf-8", "replace").translate(None, bytes(range(128))).decode("utf-8")
+    count = len(_COUNTED_INVISIBLE.findall(rest))  # without ASCII there is little left to look through
     if not count:
         return ()
     return (f"{count:,} invisible characters (zero-width, bidi or tag characters) were removed.",)
@@ -9667,7 +9916,9 @@ _SCANNED_CHARS = 200_000  # of an answer, far longer than any is
 
 
 def link_target(text: str, start: int) -> str:
-    """The address of a Markdown link whose `(` stands before `start`; parentheses in it are balanced."""
+    """The address of a Markdown link whose `(` stands before `start`; parentheses in it are balanced, `<…>` may have blanks."""
+    if text.startswith("<", start):
+        return text[start + 1:start + MAX_LINK_TARGET_CHARS].partition("\n")[0].partition(">")[0]
     depth = 0
     for found in _LINK_STOP.finditer(text, start, start + MAX_LINK_TARGET_CHARS):
         if found.group() == "(":
@@ -9675,7 +9926,7 @@ def link_target(text: str, start: int) -> str:
         elif found.group() == ")" and depth:
             depth -= 1
         else:
-            return text[start:found.start()].strip("<>")
+            return text[start:found.start()]
     return ""
 
 
@@ -15421,13 +15672,7 @@ class SettingsForm:
         """One typed line, trimmed. Ctrl-C is KeyboardInterrupt and Ctrl-D EOFError, as ever."""
         prompt = redact(self._words(text, *values))
         try:
-            if unseen:
-                from getpass import getpass
-                answer = getpass(prompt)
-            else:
-                sys.stdout.write(prompt)
-                sys.stdout.flush()
-                answer = input()
+            answer = _unseen_line(prompt) if unseen else _typed_line(prompt)
         except EOFError:
             self._ends += 1
             raise
@@ -15439,6 +15684,10 @@ class SettingsForm:
 
     def _staged_names(self) -> str:
         return ", ".join(self._staged) or "-"
+
+    def _stale(self) -> List[str]:
+        """What the file names in vain, besides what is staged."""
+        return [name for name in stale_names(self._text, self._environ) if name not in self._staged]
 
     def _value(self, variable: Variable, settings: Settings) -> str:
         """The value as it may be shown: of a secret only how long it is."""
@@ -15488,9 +15737,8 @@ class SettingsForm:
         problems = [*settings.warnings, *unknown_ids(settings)]
         for problem in [*problems, snapshot.host_error.message] if snapshot.host_error else problems:
             _say(f"  ! {self._words(problem)}")
-        stale = [name for name in stale_names(self._text, self._environ) if name not in self._staged]
-        if stale:
-            self._tell("{} set nothing in the file (default or unknown); saving removes them", ", ".join(stale))
+        if self._stale():
+            self._tell("{} set nothing in the file (default or unknown); saving removes them", ", ".join(self._stale()))
         if self._staged:
             self._tell("not saved yet: {}", self._staged_names())
 
@@ -15526,13 +15774,14 @@ class SettingsForm:
         if sparse_text(self._text, self._staged, self._environ) == self._text:
             self._tell("There is nothing to save.")
             return True
+        names = [*self._staged, *self._stale()]
         try:
             self._text = write_settings(self._path, self._staged, self._environ)
         except WebError as error:
             self._tell(failure_line(error))
             return False
-        self._tell("Saved: {}", self._staged_names())
         self._staged = {}
+        self._tell("Saved: {}", ", ".join(names))
         self._try()
         return True
 
@@ -15608,6 +15857,31 @@ class SettingsForm:
         self._staged.pop(name, None)
         if sparse_text(self._text, {name: text}, self._environ) != sparse_text(self._text, {}, self._environ):
             self._staged[name] = text
+
+
+def _typed_line(prompt: str) -> str:
+    """The line that is typed. A Ctrl-C between the prompt and the wait for keys is noticed too: input() would miss it."""
+    import select
+    sys.stdout.write(prompt)
+    sys.stdout.flush()
+    while os.name == "posix" and not select.select([sys.stdin], [], [], POLL_SECONDS)[0]:
+        pass
+    return input()
+
+
+def _unseen_line(prompt: str) -> str:
+    """The line that is typed, and not echoed; the terminal echoes again whatever ends this."""
+    if os.name != "posix":
+        from getpass import getpass
+        return getpass(prompt)
+    import termios
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, [*before[:3], before[3] & ~termios.ECHO, *before[4:]])
+        return _typed_line(prompt)
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, before)
+        _say()
 
 
 def _numbered(items: Sequence[Result], typed: str) -> Optional[Result]:
@@ -15752,6 +16026,30 @@ def _add_login_parsers(commands: Any) -> None:
     status = commands.add_parser("status", help="what is known of the login")
     status.add_argument("--json", action="store_true", help="print JSON")
     status.set_defaults(run=command_status)
+
+
+SERVER_HELP = f"""{SERVER_NAME} {VERSION}: an MCP server on stdin and stdout; MCP clients start it.
+
+  python3 websearch.py install codex    configure a client (or claude, …)
+  python3 websearch.py doctor           which settings and providers are in use
+  python3 websearch.py search QUERY     the same tools on the command line
+
+Options: --version, --help. Settings are environment variables; see README.md.
+"""
+
+
+def answer_server_options(arguments: Sequence[str]) -> Optional[int]:
+    """The exit status of `websearch_mcp.py` with arguments; None without any: it is to serve. Tells a person what it is."""
+    if [*arguments] == ["--version"]:
+        print(VERSION)
+        return 0
+    if arguments:
+        is_help = [*arguments] in (["--help"], ["-h"])
+        print(SERVER_HELP, end="", file=sys.stdout if is_help else sys.stderr)
+        return 0 if is_help else 2
+    if os.isatty(0):
+        print(SERVER_HELP + "\nWaiting for JSON-RPC messages, one a line; end the input (Ctrl-D) to leave.", file=sys.stderr)
+    return None
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

@@ -8,12 +8,11 @@ Five revisions are spoken: four with a handshake, and 2026-07-28, where each req
 means; in any mixture. The reading thread never waits for a call. Every request with a valid id is answered exactly
 once, unless it was cancelled. No input ends the process; the end of stdin, a closed stdout or a signal do, status 0.
 
-Python compiles a script anew at every start, and clients drop a server that starts slowly: this file stays small.
+Python compiles a script anew at every start and keeps its syntax tree: what knows no protocol stands in websearch.py.
 """
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # `signal` makes enums, a millisecond of the start
 import _thread
 import gc
 import os
@@ -22,7 +21,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would take a tenth of the start
-    from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Set
+    from typing import Any, Callable, Dict, NoReturn, Optional
 
     JsonObject = Dict[str, Any]
 
@@ -39,19 +38,12 @@ gc.enable()
 
 # ---- Limits and protocol constants -----------------------------------------------
 
-MAX_LINE_BYTES = 64 * 1024 * 1024  # clients send kilobytes; this only bounds memory
-MAX_INTEGER_DIGITS = 4300  # the limit of int() itself on current Pythons; older ones would compute for hours
 MAX_ECHO_CHARS = 80  # of a name made up by the client, in an error message
 MAX_PROGRESS_CHARS = 200
-READ_BYTES = 64 * 1024  # what a pipe holds
-MAX_THREADS = 64
-MAX_QUEUED_CALLS = 192  # no session comes near; past that a client is told to wait
 PROGRESS_INTERVAL_SECONDS = 0.25
 MIN_CALL_SECONDS = 1.0  # what is left to a call that has waited long in the queue
 END_GRACE_SECONDS = 1.0  # for calls that still run when the input ends
-END_POLL_SECONDS = 0.01
 END_LIMIT_SECONDS = 1.8  # clients kill after 2 s
-LAST_LINE_SECONDS = 0.3  # for the line that is being written when a signal comes
 SWITCH_INTERVAL_SECONDS = 0.001  # a fifth of Python's: the reading thread gets its turn while pages are parsed
 
 HANDSHAKE_REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")  # the first is offered for unknown ones
@@ -80,84 +72,19 @@ class RpcError(Exception):
 # of a string. What goes out is ASCII, one line a message.
 
 
-def read_lines(descriptor: int) -> Iterator[Optional[bytearray]]:
-    """The lines of a descriptor as bytearrays, the last one also without its "\\n"; None for one that is too long.
-
-    A line of more than MAX_LINE_BYTES is read away, never held.
-    """
-    line, size, chunk = bytearray(), 0, b"\n"
-    while chunk:
-        try:
-            chunk = os.read(descriptor, READ_BYTES)
-        except OSError:
-            chunk = b""
-        for index, part in enumerate((chunk or b"\n").split(b"\n")):
-            if index:
-                yield line if size <= MAX_LINE_BYTES else None
-                line, size = bytearray(), 0
-            size += len(part)
-            if size <= MAX_LINE_BYTES:
-                line += part
-            else:
-                line.clear()
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > MAX_INTEGER_DIGITS:
-        raise ValueError
-    return int(digits)
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(name)  # json takes NaN and Infinity, which are no JSON
-
-
-class _Decoding:
-    """How `_json` is to read: the attributes of a json.JSONDecoder that it looks at."""
-
-    strict, object_hook, object_pairs_hook, memo = True, None, None, None
-    parse_float, parse_int, parse_constant = float, staticmethod(_integer), staticmethod(_refuse_constant)
-
-
-try:
-    # The half of `json` that is written in C, as long as a message has no fault: the other half imports `re`, which
-    # takes a third of a start and a megabyte for error texts and indentation that nobody here sees.
-    from _json import encode_basestring_ascii, make_encoder, make_scanner
-
-    _scan = make_scanner(_Decoding)
-    _encode = make_encoder(None, None, encode_basestring_ascii, None, ":", ",", False, False, False)
-except ImportError:
-    import json
-
-    _scan = json.JSONDecoder(parse_int=_integer, parse_constant=_refuse_constant).scan_once
-    _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).iterencode
-
-_ESCAPES = websearch.Pattern(r"(\\\\|\\ud[89ab]..\\ud[c-f]..)|\\ud[89a-f]..")  # a backslash or a pair; a lone surrogate
-
-
 def parse_line(line: Optional[bytearray]) -> Any:
-    """The JSON value of a line; RpcError for what is none, whatever `json` raises for it."""
+    """The JSON value of a line; RpcError for what is none."""
     if line is None:
-        raise RpcError(PARSE_ERROR, f"Parse error: the line is longer than {MAX_LINE_BYTES} bytes")
+        raise RpcError(PARSE_ERROR, f"Parse error: the line is longer than {websearch.MAX_LINE_BYTES} bytes")
     try:
-        text = line.decode("utf-8").lstrip("\ufeff").strip(" \t\r\n")
-        value, end = _scan(text, 0)
-    except (ValueError, RecursionError, MemoryError, StopIteration, SystemError):  # the last from 3.10, for a fault
-        end = -1
-    if end < 0 or end != len(text):
-        raise RpcError(PARSE_ERROR, "Parse error: the line is not JSON in UTF-8")
-    return value
-
-
-def to_json(value: Any) -> str:
-    """Compact ASCII JSON, lone surrogates replaced: strict readers (serde_json) refuse a whole message for one."""
-    text = "".join(_encode(value, 0))
-    return _ESCAPES.sub(lambda found: found.group(1) or "\\ufffd", text) if "\\ud" in text else text
+        return websearch.parse_wire_json(line)
+    except ValueError:
+        raise RpcError(PARSE_ERROR, "Parse error: the line is not JSON in UTF-8") from None
 
 
 def reply_line(request_id: object, member: str, value: JsonObject) -> str:
     """A whole reply; `member` is "result" or "error". The id goes back exactly as it came."""
-    return f'{{"jsonrpc":"2.0","id":{to_json(request_id)},"{member}":{to_json(value)}}}'
+    return f'{{"jsonrpc":"2.0","id":{websearch.ascii_json(request_id)},"{member}":{websearch.wire_json(value)}}}'
 
 
 def shorten(name: str) -> str:
@@ -199,114 +126,26 @@ class Request:
         return reply_line(self.id, "result", result)
 
 
-class Output:
-    """The private end of stdout: whole lines, one after the other.
-
-    Nothing of a request follows its answer, nor what is sent once its cancellation has been handled. A client that
-    stops reading blocks the writers and by them the reader, so memory stays bounded; one that is gone ends the process.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._lock = _thread.allocate_lock()
-        self._is_ending = False
-
-    def send(self, line: str) -> None:
-        """Writes one line."""
-        with self._lock:
-            self._write(line)
+class Output(websearch.LineWriter):
+    """stdout: nothing of a request follows its answer, nor what is sent once its cancellation has been handled."""
 
     def answer(self, request: Request, line: str) -> None:
         """Writes the answer of a request that is still open, and closes it."""
-        with self._lock:
+        with self.lock:
             if request.is_open:
                 request.is_open = False
-                self._write(line)
+                self.write(line)
 
     def report(self, request: Request, message: str) -> None:
         """Writes a progress notification for an open request, unless the last one was just before."""
         now = time.monotonic()
-        with self._lock:
+        with self.lock:
             if request.is_open and now >= request.progress_at:
                 request.progress += 1
                 request.progress_at = now + PROGRESS_INTERVAL_SECONDS
                 params = {"progressToken": request.meta["progressToken"], "progress": request.progress,
                           "message": websearch.one_line(message, MAX_PROGRESS_CHARS)}
-                self._write(to_json({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}))
-
-    def end(self) -> NoReturn:
-        """Ends the process with status 0, if possible behind a whole line.
-
-        Not by returning: daemon threads that hold stdout would abort the interpreter's shutdown.
-        """
-        self._is_ending = True  # a lock knows no order: those who wait for it too must not begin another line
-        self._lock.acquire(timeout=LAST_LINE_SECONDS)
-        os._exit(0)
-
-    def _write(self, line: str) -> None:
-        data = memoryview(b"" if self._is_ending else line.encode("ascii") + b"\n")
-        try:
-            while data:
-                data = data[os.write(self._descriptor, data):]
-        except OSError:
-            os._exit(0)
-
-
-class Workers:
-    """Daemon threads, one for each request up to MAX_THREADS, that give them to `run`; behind them a queue."""
-
-    def __init__(self, run: Callable[[Request], None]) -> None:
-        self._run = run
-        self._lock = _thread.allocate_lock()
-        self._queue: List[Request] = []
-        self._requests: Set[Request] = set()  # queued or running, and not cancelled
-        self._threads = 0
-
-    def submit(self, request: Request) -> bool:
-        """Whether the request was taken; not when threads and queue are full."""
-        with self._lock:
-            if not self._start_thread(request):
-                if not self._threads or len(self._queue) >= MAX_QUEUED_CALLS:
-                    return False
-                self._queue.append(request)
-            self._requests.add(request)
-            return True
-
-    def cancel(self, request_id: object) -> None:
-        """Cancels what runs or waits under this id: 5 is not "5"."""
-        with self._lock:
-            found = [request for request in self._requests if request.id == request_id]
-            self._requests.difference_update(found)
-            self._queue[:] = [request for request in self._queue if request.id != request_id]
-        for request in found:
-            request.cancel()
-
-    def wait(self, seconds: float) -> List[Request]:
-        """The requests that are not over after `seconds`; returns as soon as there are none."""
-        end = time.monotonic() + seconds
-        while self._requests and time.monotonic() < end:
-            time.sleep(END_POLL_SECONDS)
-        with self._lock:
-            return list(self._requests)
-
-    def _start_thread(self, request: Request) -> bool:
-        if self._threads < MAX_THREADS:
-            try:
-                _thread.start_new_thread(self._work, (request,))  # a Thread would be waited for until it has begun
-                self._threads += 1
-                return True
-            except RuntimeError:  # the system has no more: those that are there must do
-                pass
-        return False
-
-    def _work(self, request: Optional[Request]) -> None:
-        """The life of a thread: its request, and then those that wait."""
-        while request is not None:
-            self._run(request)
-            with self._lock:
-                self._requests.discard(request)
-                request = self._queue.pop(0) if self._queue else None
-                self._threads -= request is None
+                self.write(websearch.wire_json({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}))
 
 
 # ---- The server ------------------------------------------------------------------------
@@ -324,7 +163,7 @@ class Server:
         self._output, self._make_web, self._call = output, make_web, call_tool
         self._web: Any = None
         self._web_lock = _thread.allocate_lock()
-        self._workers = Workers(self._run)
+        self._workers = websearch.Workers(self._run)
         self._revision = ""  # that of the last handshake
         self._stateless: Dict[str, Callable[[Request], Optional[JsonObject]]] = {
             "server/discover": self._discover, "tools/list": self._list_tools, "tools/call": self._start_call,
@@ -358,7 +197,7 @@ class Server:
         except RpcError as error:
             self._output.send(reply_line(request_id, "error", error.body))
         except Exception as error:
-            log_defect(error)
+            websearch.log_defect(error)
             if request_id is not None:
                 self._output.send(reply_line(request_id, "error", RpcError(INTERNAL_ERROR, "Internal error").body))
 
@@ -421,7 +260,7 @@ class Server:
             raise RpcError(INVALID_PARAMS, "Invalid params: arguments must be an object")
         import threading  # by this thread, which it then takes for the main one
 
-        threading.excepthook = lambda caught: log_defect(caught.exc_value)
+        threading.excepthook = lambda caught: websearch.log_defect(caught.exc_value)
         if not self._workers.submit(request):
             return websearch.error_result(websearch.WebError(websearch.WEB_BUSY, "Too many calls are under way."))
         return None
@@ -433,7 +272,7 @@ class Server:
         except websearch.WebError as error:
             line = request.result_line(websearch.error_result(error))
         except BaseException as error:
-            log_defect(error)
+            websearch.log_defect(error)
             failure = websearch.WebError(websearch.WEB_INTERNAL_ERROR, "The call met a defect of this program.")
             line = request.result_line(websearch.error_result(failure))
         self._output.answer(request, line)
@@ -465,34 +304,8 @@ def check_stateless(meta: JsonObject) -> None:
         raise RpcError(INVALID_PARAMS, f"Invalid params: {META_CAPABILITIES} must be an object")
 
 
-def log_defect(error: Any) -> None:
-    """One line on stderr: the exception's type and place. Its text may hold what strangers sent, or a key."""
-    trace, place = getattr(error, "__traceback__", None), ""
-    while trace is not None:
-        place = f" in {trace.tb_frame.f_code.co_name}, line {trace.tb_lineno}"
-        trace = trace.tb_next
-    websearch.log("error", f"defect: {type(error).__name__}{place}")
-
-
 # ---- The process -------------------------------------------------------------------------
 # File descriptors, signals, the loop that reads, and the command line.
-
-
-def _claim_stdout() -> int:
-    """A private duplicate of fd 1, which from now on leads to stderr: no stray print gets between the messages."""
-    try:
-        os.fstat(2)
-    except OSError:
-        os.open(os.devnull, os.O_WRONLY)  # becomes fd 2, the lowest that is free, before a socket does
-    try:
-        private = os.dup(1)
-        os.set_blocking(private, True)  # a client may hand over pipes that its own event loop has set otherwise
-        os.set_blocking(0, True)
-        os.dup2(2, 1)
-    except OSError:
-        sys.exit(f"{websearch.SERVER_NAME}: stdin or stdout is closed")
-    sys.stdout = sys.stderr
-    return private
 
 
 def _exit_after(seconds: float) -> None:
@@ -500,62 +313,25 @@ def _exit_after(seconds: float) -> None:
     os._exit(0)
 
 
-def _end_on_signals(output: Output) -> None:
-    """SIGTERM, SIGINT and SIGHUP end the process at once.
-
-    By a pipe and a thread that reads it: a handler runs in the main thread, and not before its next step, which is
-    never when it has just gone to read a silent stdin. The bare thread is not waited for by anyone.
-    """
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    _signal.set_wakeup_fd(writer)
-    for name in ("SIGTERM", "SIGINT", "SIGHUP"):
-        if hasattr(_signal, name):
-            _signal.signal(getattr(_signal, name), lambda number, frame: None)  # else the system's own way to end
-
-    def wait_for_signal() -> None:
-        os.read(reader, 1)
-        output.end()
-
-    _thread.start_new_thread(wait_for_signal, ())
-
-
 def serve(make_web: Callable[[], Any], call_tool: Callable[..., JsonObject]) -> NoReturn:
     """Serves stdin and stdout until the input ends, stdout is closed or a signal comes; that ends the process."""
-    output = Output(_claim_stdout())
+    output = Output(websearch.claim_stdout())
 
-    _end_on_signals(output)
+    websearch.end_on_signals(output)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     server = Server(output, make_web, call_tool)
-    for line in read_lines(0):
+    for line in websearch.read_lines(0):
         if line is None or (line and not line.isspace()):
             server.receive(line)
     server.finish()
 
 
-HELP = f"""{websearch.SERVER_NAME} {websearch.VERSION}: an MCP server on stdin and stdout; MCP clients start it.
-
-  python3 websearch.py install codex    configure a client (or claude, …)
-  python3 websearch.py doctor           which settings and providers are in use
-  python3 websearch.py search QUERY     the same tools on the command line
-
-Options: --version, --help. Settings are environment variables; see README.md.
-"""
-
-
 def main() -> int:
     """Serves. With --version or --help prints that and returns 0, with anything else returns 2."""
-    arguments = sys.argv[1:]
-    if arguments == ["--version"]:
-        print(websearch.VERSION)
-        return 0
-    if arguments:
-        is_help = arguments in (["--help"], ["-h"])
-        print(HELP, end="", file=sys.stdout if is_help else sys.stderr)
-        return 0 if is_help else 2
-    if os.isatty(0):
-        print(HELP + "\nWaiting for JSON-RPC messages, one a line; end the input (Ctrl-D) to leave.", file=sys.stderr)
-    serve(websearch.WebSearch.from_environment, websearch.call_tool)
+    status = websearch.answer_server_options(sys.argv[1:])
+    if status is None:
+        serve(websearch.WebSearch.from_environment, websearch.call_tool)
+    return status
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import platform
 import re
 import select
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
 SERVER_FILES = ("websearch_mcp.py", "websearch.py")
-PATIENCE_SECONDS = 120.0  # the slowest peer takes 44 s for 20 pages
+PATIENCE_SECONDS = 90.0  # the slowest peer takes half of it for 20 pages
 NO_WAY_OUT = "http://127.0.0.1:9"  # a proxy that nobody serves: what is measured sends nothing to the net
 LOOPBACK_SETTINGS = {
     "WEBSEARCH_ALLOW_PRIVATE": "127.0.0.1", "WEBSEARCH_KEYLESS": "off", "DUCKDUCKGO_ENABLED": "false", "OPEN_ENABLED": "false",
@@ -63,7 +64,7 @@ class Process:
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
         self.started = time.monotonic()
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                         env=dict(environ), cwd=environ["HOME"])
+                                         env=dict(environ), cwd=environ["HOME"], start_new_session=True)
         assert self._process.stdin is not None and self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
         self.pid = self._process.pid
@@ -76,7 +77,10 @@ class Process:
         return self
 
     def __exit__(self, *unused: object) -> None:
-        self._process.kill()
+        try:
+            os.killpg(self.pid, signal.SIGKILL)  # some peers start processes of their own
+        except ProcessLookupError:
+            pass
         self._process.communicate()
 
     def notify(self, method: str, params: Optional[Row] = None) -> None:

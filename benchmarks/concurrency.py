@@ -49,12 +49,12 @@ def storm(server: common.Process, tool: str, urls: List[str]) -> Storm:
     return Storm(seconds, [(server.replies[number][0] - sent) * 1000 for number, sent in pings.items()])
 
 
-def storms(command: List[str], environ: Dict[str, str], tool: str, pages: int, origin: Origin) -> List[Storm]:
+def storms(command: List[str], environ: Dict[str, str], tool: str, pages: int, origin: Origin, times: int = 2) -> List[Storm]:
     """Of a fresh process: its first calls, and as many again."""
     with common.Process(command, environ) as server:
         server.open_session()
         return [storm(server, tool, [f"{origin.base}/slow/{DELAY_MS}/{time.monotonic_ns()}x{number}" for number in range(pages)])
-                for _ in range(2)]
+                for _ in range(times)]
 
 
 def row_of(name: str, pages: int, took: List[Storm]) -> common.Row:
@@ -80,8 +80,8 @@ def calls_at_once(origin: Origin, rounds: int, folder: Optional[Path]) -> List[c
         peer = next(peer for peer in peers.PEERS if peer.package == package)
         try:
             name = f"{package} {peers.version(peer, folder)}"
-            took = storms([*peers.command(peer, folder), *options], peers.environment(peer), tool, PEER_PAGES, origin)
-            rows += [row_of(f"{name}, {when}", PEER_PAGES, [one]) for when, one in zip(("first", "again"), took)]
+            command = [*peers.command(peer, folder), *options]
+            rows.append(row_of(f"{name}, first", PEER_PAGES, storms(command, peers.environment(peer), tool, PEER_PAGES, origin, 1)))
         except common.NotRun as reason:
             rows.append({"what": package, "not run": str(reason)})
     return rows

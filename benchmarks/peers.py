@@ -19,10 +19,11 @@ class Peer(NamedTuple):
     package: str
     registry: str  # pip or npm
     environment: Tuple[Tuple[str, str], ...] = ()
+    prepare: str = ""  # Python that fetches what the peer would otherwise fetch within its first call
 
 
 PEERS = (
-    Peer("mcp-server-fetch", "pip"),
+    Peer("mcp-server-fetch", "pip", (), "from readabilipy.simple_json import have_node; have_node()"),
     Peer("duckduckgo-mcp-server", "pip"),
     Peer("tavily-mcp", "npm", (("TAVILY_API_KEY", "tvly-made-up"),)),
     Peer("exa-mcp-server", "npm", (("EXA_API_KEY", "made-up"),)),
@@ -60,6 +61,8 @@ def version(peer: Peer, folder: Path) -> str:
         return _run([str(python), "-c", asked]).strip()
     except common.NotRun:
         _run([str(python), "-m", "pip", "install", "-q", peer.package])
+        if peer.prepare:
+            _run([str(python), "-c", peer.prepare])
         return _run([str(python), "-c", asked]).strip()
 
 

@@ -54,8 +54,8 @@ def start(contestant: Contestant, is_idle: bool) -> None:
 def bare_ms(environ: Dict[str, str], *options: str) -> float:
     """Milliseconds from start to end of an interpreter that does nothing."""
     started = time.monotonic()
-    subprocess.Popen([common.PYTHON, *options, "-c", "pass"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                     env=environ, cwd=environ["HOME"]).communicate()
+    subprocess.Popen([common.PYTHON, *options, "-c", "pass"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                     stderr=subprocess.DEVNULL, env=environ, cwd=environ["HOME"], start_new_session=True).communicate()
     return (time.monotonic() - started) * 1000
 
 

@@ -12,6 +12,7 @@ import unittest
 from typing import Any, Dict, List, Mapping, Optional
 from urllib.parse import parse_qs, urlsplit
 
+import websearch
 from tests.support import (
     Hold,
     Loopback,
@@ -19,6 +20,7 @@ from tests.support import (
     RawLoopback,
     RecordedRequest,
     Reply,
+    bare_environment,
     closed_port,
     fixture,
     fixture_json,
@@ -41,6 +43,12 @@ def call(settings: Mapping[str, str], tool: str, arguments: Any) -> Dict[str, An
         result = server.call_tool(tool, arguments)
         assert server.request("ping")["result"] == {}
         return result
+
+
+def asked(settings: Mapping[str, str], provider: str, query: str = "x") -> Dict[str, Any]:
+    """The CallToolResult of a search in this process: for tables of many rows, each with settings of its own."""
+    with websearch.WebSearch(bare_environment({**settings, "WEBSEARCH_LOG": "error"})) as web:
+        return websearch.call_tool(web, "web_search", {"query": query, "provider": provider}, websearch.Deadline(10))
 
 
 def text_of(result: Mapping[str, Any]) -> str:
@@ -220,9 +228,9 @@ class ProxyCases(unittest.TestCase):
         for url, way in table["rows"]:
             with self.subTest(url=url), Loopback({"*": {"results": []}}) as proxy:
                 settings = loopback_settings({
-                    "http_proxy": proxy.url(), "NO_PROXY": table["NO_PROXY"], "SEARXNG_URL": url, "WEBSEARCH_TIMEOUT": "0.3",
+                    "http_proxy": proxy.url(), "NO_PROXY": table["NO_PROXY"], "SEARXNG_URL": url, "WEBSEARCH_TIMEOUT": "0.2",
                 })
-                call(settings, "web_search", {"query": "x", "provider": "searxng"})
+                asked(settings, "searxng")
                 self.assertEqual(bool(proxy.requests), way == "proxy")
 
     def test_b17_a_star_in_no_proxy_means_all(self) -> None:
@@ -325,10 +333,8 @@ class SearchCases(unittest.TestCase):
     def test_b27_real_addresses_without_advertisements(self) -> None:
         with Loopback({"*": case("B27_results.html").decode()}) as mock:
             settings = loopback_settings({"DUCKDUCKGO_ENABLED": "true", "DUCKDUCKGO_API_URL": mock.url("/html/")})
-            with McpProcess(settings) as server:
-                server.initialize()
-                two = server.call_tool("web_search", {"query": "x", "provider": "duckduckgo", "limit": 2})
-                ten = server.call_tool("web_search", {"query": "y", "provider": "duckduckgo", "limit": 10})
+            # a process each: two requests of one process are kept two seconds apart
+            two, ten = (call(settings, "web_search", {"query": "x", "provider": "duckduckgo", "limit": limit}) for limit in (2, 10))
         first = ["https://docs.example.test/a?x=1&y=%C3%A9", "https://www.example.test/b"]
         self.assertEqual(urls_of(two), first)
         self.assertEqual(urls_of(ten), [*first, "https://plain.example.test/c"])
@@ -406,7 +412,7 @@ class SearchCases(unittest.TestCase):
                 settings = {variable: value.replace("{BASE}", mock.url())}
                 if provider == "grok":
                     settings["GROK_SEARCH_API_KEY"] = "xai-CASE-KEY"
-                call(loopback_settings(settings), "web_search", {"query": question, "provider": provider})
+                asked(loopback_settings(settings), provider, question)
                 request = mock.requests[0]
                 self.assertEqual(request.path, path)
                 if provider == "searxng":
@@ -554,13 +560,13 @@ class PolicyCases(unittest.TestCase):
     def test_b34_five_silent_providers_leave_time_for_the_last(self) -> None:
         names = {"perplexity": "PERPLEXITY", "exa": "EXA", "brave": "BRAVE", "deepseek": "DEEPSEEK"}
         with RawLoopback(Hold()) as silent, Loopback({"*": case_json("B34_ok.json")}) as mock, McpProcess(tavily(
-                mock, SEARXNG_URL=silent.url(), WEBSEARCH_DEADLINE="4", WEBSEARCH_PROVIDERS=",".join([*names, "searxng", "tavily"]),
+                mock, SEARXNG_URL=silent.url(), WEBSEARCH_DEADLINE="2.5", WEBSEARCH_PROVIDERS=",".join([*names, "searxng", "tavily"]),
                 **{f"{name}_API_KEY": "CASE-KEY" for name in names.values()},
                 **{f"{name}_API_URL": silent.url() for name in names.values()})) as server:
             server.initialize()
             started = time.monotonic()
             result = server.call_tool("web_search", {"query": "x"})["structuredContent"]
-            self.assertLess(time.monotonic() - started, 4)
+            self.assertLess(time.monotonic() - started, 2.5)
         self.assertEqual(result["sources"][0]["snippet"], "late but here")
         told = {a["provider"]: a.get("code") or a["outcome"] for a in result["attempted"]}
         self.assertEqual(told, {**dict.fromkeys([*names, "searxng"], "WEB_PROVIDER_TIMEOUT"), "tavily": "ok"})
@@ -585,7 +591,7 @@ class PolicyCases(unittest.TestCase):
                 for variable, provider in (("TAVILY_API_URL", "tavily"), ("GROK_API_URL", "grok"), ("SEARXNG_URL", "searxng")):
                     with self.subTest(variable=variable, value=value):
                         settings = loopback_settings({"TAVILY_API_KEY": "tvly-CASE", "GROK_SEARCH_API_KEY": "xai-CASE", variable: value})
-                        error = error_of(call(settings, "web_search", {"query": "x", "provider": provider}))
+                        error = error_of(asked(settings, provider))
                         self.assertEqual(error["code"], "WEB_PROVIDER_CONFIGURED_UNAVAILABLE")
                         self.assertIn("GROK_SEARCH_URL" if provider == "grok" else variable, error["message"])
                         self.assertNotIn("CASE-PASS", json.dumps(error))

@@ -92,10 +92,10 @@ class TomlTest(unittest.TestCase):
 
     def test_long_documents_take_linear_time(self) -> None:
         for piece in ("k{0} = [1, 2]\n", "[t{0}]\nx = 1\n", "[[l]]\nx = 1\n", "a.b.k{0} = 'x'\n", "# {0}\n"):
-            text = "".join(piece.format(number) for number in range(8_000))
+            text = "".join(piece.format(number) for number in range(4_000))
             started = time.monotonic()
             websearch.parse_toml(text)
-            self.assertLess(time.monotonic() - started, 2.0)
+            self.assertLess(time.monotonic() - started, 1.0)
         started = time.monotonic()
         websearch.parse_toml('a = """' + '""x\\\n' * 20_000 + '"""')
         self.assertLess(time.monotonic() - started, 2.0)

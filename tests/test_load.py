@@ -6,7 +6,6 @@ import unittest
 from typing import Any, Dict
 
 import websearch
-import websearch_mcp
 from tests.support import Hold, Loopback, McpProcess, RawLoopback, RecordedRequest, Reply, loopback_settings, wait_until
 from tests.test_hostile import HAS_PROC, MAX_GROWTH_KIB, HostileCase, MemoryWatch, error_of, process_number
 
@@ -31,26 +30,26 @@ class Load(HostileCase):
                 self.assertEqual(page_text, f"This is page {path} and no other.")
                 most_threads = max(most_threads, process_number(server.pid, "Threads") if HAS_PROC else 0)
             self.assertLess(time.monotonic() - started, 10)
-            self.assertLessEqual(origin.most_open_connections, websearch_mcp.MAX_THREADS)
-            self.assertLessEqual(most_threads, websearch_mcp.MAX_THREADS + SPARE_THREADS)
+            self.assertLessEqual(origin.most_open_connections, websearch.MAX_THREADS)
+            self.assertLessEqual(most_threads, websearch.MAX_THREADS + SPARE_THREADS)
             if watch is not None:
                 self.assertLess(watch.growth_kib, MAX_GROWTH_KIB)
                 watch.is_over = True
             self.assert_serves_and_is_silent(server, CALLS + 2)
 
     def test_past_the_queue_a_call_is_told_to_wait_and_cancelling_frees_all(self) -> None:
-        room = websearch_mcp.MAX_THREADS + websearch_mcp.MAX_QUEUED_CALLS
+        room = websearch.MAX_THREADS + websearch.MAX_QUEUED_CALLS
         with RawLoopback(Hold()) as origin, Loopback({"*": "<p>still here"}) as other, McpProcess(loopback_settings()) as server:
             server.initialize()
             ids = [server.send_call("web_fetch", {"url": origin.url(f"/{n}")}) for n in range(room)]
             for n in range(20):
                 error = error_of(server.call_tool("web_fetch", {"url": other.url(f"/{n}")}))
                 self.assertEqual((error["code"], error["retryable"]), (websearch.WEB_BUSY, True))
-            wait_until(lambda: origin.open_connections == websearch_mcp.MAX_THREADS)
+            wait_until(lambda: origin.open_connections == websearch.MAX_THREADS)
             for call_id in reversed(ids):  # those that wait first: none of them may run when the others end
                 server.cancel(call_id)
             wait_until(lambda: not origin.open_connections)
-            self.assertEqual(origin.connections, websearch_mcp.MAX_THREADS)
+            self.assertEqual(origin.connections, websearch.MAX_THREADS)
             page: Dict[str, Any] = server.call_tool("web_fetch", {"url": other.url("/")})["structuredContent"]
             self.assertEqual(page["text"], "still here")
             self.assertEqual(sum(message.get("id") in set(ids) for message in server.messages()), 0)

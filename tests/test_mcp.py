@@ -884,15 +884,14 @@ class Start(FrameTestCase):
 
     def test_nothing_heavy_is_imported_for_it(self) -> None:
         heavy = ["ssl", "socket", "http", "urllib", "html", "asyncio", "concurrent", "email", "sqlite3", "dataclasses",
-                 "ipaddress", "subprocess", "hashlib", "signal"]
-        code = "import sys; import websearch_mcp; print(*sys.modules)"
-        bare, ours = (
-            set(subprocess.run([sys.executable, "-I", "-S", "-c", text], stdout=subprocess.PIPE, check=True, cwd=str(ROOT),
-                               env=bare_environment()).stdout.decode().split())
-            for text in ("import sys; print(*sys.modules)", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}")
-        )
-        self.assertIn("websearch", ours)
-        self.assertEqual([], [name for name in heavy if name in ours - bare])
+                 "ipaddress", "subprocess", "hashlib", "signal", "json", "re", "enum", "functools", "threading", "typing"]
+        asked = line(1, "initialize", {"protocolVersion": "2025-06-18"}) + line(2, "tools/list")
+        done = subprocess.run([sys.executable, "-I", "-S", "-X", "importtime", str(ROOT / "websearch_mcp.py")], capture_output=True,
+                              input=asked, env=bare_environment())
+        imported = [line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines()]
+        self.assertEqual(2, done.stdout.count(b'"result"'))
+        self.assertIn("websearch", imported)
+        self.assertEqual([], [name for name in heavy if name in imported])
 
     def test_bad_settings_are_told_in_a_result_and_not_at_the_start(self) -> None:
         settings = loopback_settings({

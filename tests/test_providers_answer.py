@@ -700,6 +700,13 @@ class ReadingTest(unittest.TestCase):
                 result = parsed(provider, response)
                 self.assertEqual((result.native, result.sources, w.verify(provider, result)), (0, (), "sources_empty"))
 
+    def test_addresses_of_inline_citations_may_hold_parentheses_and_blanks(self) -> None:
+        for written, address in (("https://a.example/Foo_(bar)", "https://a.example/Foo_(bar)"), ("https://a.example/x", "https://a.example/x"),
+                                 ("<https://a.example/a b(c>", "https://a.example/a%20b(c"), ("https://a.example/a_((b))_c", "https://a.example/a_((b))_c")):
+            with self.subTest(written):
+                result = parsed(w.GROK, message_with(f"So [[1]]({written}), and (so) on [[2]]({written})."))
+                self.assertEqual([source.url for source in result.sources], [address])
+
     def test_plain_links_add_sources_only_beside_proof_and_bare_addresses_never(self) -> None:
         text = f"See [the forum]({FORUM}) and ![image](https://h.example/i.png) or https://bare.example/x."
         alone = parsed(w.GROK, message_with(text, (), SEARCH_CALL))

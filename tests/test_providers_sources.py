@@ -235,11 +235,6 @@ class RecordedReplies(unittest.TestCase):
                 self.assertEqual((row.code, row.wait), (caught.exception.code, caught.exception.retry_after_seconds))
                 self.assertIn(row.file.partition("_")[0], caught.exception.message)
 
-    def test_every_recorded_file_of_these_providers_is_in_the_table(self) -> None:
-        self.assertEqual(len(RECORDED), len({row.file for row in RECORDED}))
-        names = {row.id for row in ROWS.values() if row.kind != "answer"} - {"open", "local"}
-        self.assertEqual(names, {row.file.partition("_")[0] for row in RECORDED})
-
     def test_no_source_provider_writes_an_answer(self) -> None:
         self.assertEqual("", read("tavily", reply("tavily_search_success.json")).answer)
         self.assertEqual("", read("searxng", reply("searxng_answer_infobox.json")).answer)
@@ -801,10 +796,6 @@ class OpenMembers(unittest.TestCase):
 class Table(unittest.TestCase):
     """The table PROVIDERS."""
 
-    def test_order_is_the_default_chain(self) -> None:
-        self.assertEqual("grok openai anthropic chat perplexity tavily firecrawl exa brave deepseek you searxng jina "
-                         "duckduckgo open local".split(), [row.id for row in PROVIDERS])
-
     def test_equal_ids_are_refused(self) -> None:
         with self.assertRaises(WebError) as caught:
             websearch.index_providers((*PROVIDERS, websearch.EXA))
@@ -872,11 +863,16 @@ class HostileReplies(unittest.TestCase):
             pass
 
     def test_every_field_of_every_recorded_reply_may_be_anything(self) -> None:
+        done = set()  # a field of one provider's replies is one, in whichever of them and of their items it stands
         for row in RECORDED:
             if not row.file.endswith(".json"):
                 continue
             provider, whole = ROWS[row.file.partition("_")[0]], json.loads(fixture(f"providers/{row.file}"))
             for place in places(whole):
+                field = (provider.id, row.kind, row.status, *("*" if isinstance(step, int) else step for step in place))
+                if field in done:
+                    continue
+                done.add(field)
                 with self.subTest(file=row.file, place=place):
                     for odd in (*ODD_VALUES, MISSING):
                         body = json.dumps(mutated(whole, place, odd)).encode()

@@ -128,7 +128,7 @@ class Answers(unittest.TestCase):
 
     def test_a_silent_answer_provider_times_out_and_falls_back(self) -> None:
         with RawLoopback(Hold()) as answers, Loopback({"*": found("1")}) as sources:
-            result = search({**grok(answers), **tavily(sources)}, seconds=3.0)
+            result = search({**grok(answers), **tavily(sources)}, seconds=1.5)
             self.assertTrue(answers.wait_for_drop())
         self.assertEqual(result["fallback_reason"], "grok_timeout")
 
@@ -237,8 +237,8 @@ class Sources(unittest.TestCase):
             started = time.monotonic()
             result = search({"EXA_API_KEY": "exa-test-key", "EXA_API_URL": silent.url(), "BRAVE_API_KEY": "brave-test-key",
                              "BRAVE_API_URL": silent.url(), **tavily(last),
-                             "WEBSEARCH_PROVIDERS": "exa,brave,tavily"}, seconds=4.0)
-        self.assertLess(time.monotonic() - started, 4.2)
+                             "WEBSEARCH_PROVIDERS": "exa,brave,tavily"}, seconds=2.0)
+        self.assertLess(time.monotonic() - started, 2.2)
         self.assertEqual(outcomes(result), [("exa", "error"), ("brave", "error"), ("tavily", "ok")])
         self.assertEqual(result["attempted"][0]["code"], "WEB_PROVIDER_TIMEOUT")
 
@@ -313,6 +313,22 @@ class Policy(unittest.TestCase):
         self.assertRegex(states["tavily"]["reason"], r"^key 1 of 2 rests for \d+ s more after: tavily: HTTP 401")
         self.assertRegex(states["exa"]["reason"], r"^rests for (89|90) s more after: exa: HTTP 429")
         self.assertNotIn("tvly-", str(states))
+
+    def test_a_failed_connect_is_tried_once_more(self) -> None:
+        import socket
+        looked_up = []
+
+        def resolve(host: str, port: int, *_: Any, **__: Any) -> Any:
+            looked_up.append(host)
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+        settings = websearch.Settings.from_env({"TAVILY_API_KEY": "tvly-test-key", "TAVILY_API_URL": f"http://api.test:{closed_port()}"})
+        snapshot = websearch.Snapshot(settings, websearch.Transport(resolve=resolve))
+        caller = websearch.Caller(snapshot, websearch.Rests(), websearch.Pace(), False)
+        with self.assertRaises(websearch.ConnectFailed) as caught:
+            websearch.search_one(caller, websearch.TAVILY, websearch.SearchQuery("q"), websearch.Deadline(5))
+        self.assertEqual(looked_up, ["api.test"] * 2)
+        self.assertEqual((caught.exception.code, caught.exception.message[:7]), ("WEB_PROVIDER_ERROR", "tavily:"))
 
     def test_a_502_is_tried_once_more(self) -> None:
         with Loopback() as sources:
