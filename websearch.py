@@ -371,12 +371,6 @@ def check_json_cost(text: str) -> None:
         raise ValueError("too many values")
 
 
-def compact_json(value: Any) -> str:
-    """`value` as compact JSON, non-ASCII kept; not for the wire, which wants ASCII."""
-    import json
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
 # Messages of the wire are read and written by the half of `json` that is in C: the other half imports `re`, a third of
 # a start and a megabyte for error texts and indentation that no client sees.
 
@@ -415,16 +409,32 @@ def parse_wire_json(line: bytearray) -> Any:
     return value
 
 
+_json_writers: List[Any] = []  # for plain UTF-8 and for ASCII, made when first needed
+
+
+def _json_writer(is_ascii: bool) -> Any:
+    """The function that gives the pieces of a value's compact JSON; it is called with the value and 0."""
+    if not _json_writers:
+        try:
+            import _json
+            make_encoder: Any = _json.make_encoder
+            _json_writers[:] = [make_encoder(None, None, escape, None, ":", ",", False, False, escape is _json.encode_basestring)
+                                for escape in (_json.encode_basestring, _json.encode_basestring_ascii)]
+        except ImportError:
+            import json
+            _json_writers[:] = [json.JSONEncoder(ensure_ascii=ascii, allow_nan=not ascii, separators=(",", ":")).iterencode
+                                for ascii in (False, True)]
+    return _json_writers[is_ascii]
+
+
+def compact_json(value: Any) -> str:
+    """`value` as compact JSON, non-ASCII kept; not for the wire, which wants ASCII."""
+    return "".join(_json_writer(False)(value, 0))
+
+
 def ascii_json(value: Any) -> str:
-    """Compact JSON in ASCII; ValueError for NaN and the like."""
-    try:
-        import _json
-        make_encoder: Any = _json.make_encoder
-        encode = make_encoder(None, None, _json.encode_basestring_ascii, None, ":", ",", False, False, False)
-        return "".join(encode(value, 0))
-    except ImportError:
-        import json
-        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+    """`value` as compact JSON in ASCII; ValueError for NaN and the like."""
+    return "".join(_json_writer(True)(value, 0))
 
 
 def wire_json(value: Any) -> str:
@@ -3906,6 +3916,12 @@ _SPECIAL = Pattern(r"[*_`\[\]\\]")
 _STAR = Pattern(r"\*(?=\S)|(?<=\S)\*")
 _UNDERSCORE = Pattern(r"(?<![^\W_])_(?=\S)")
 _SPACES = Pattern(r" {2,}")
+_REPEAT_CHARS = 8000  # half a window of the text: further down the address is told again
+_ECHO_CHARS, _NEAR_CHARS = 8, 400
+_OWN_IMAGE = Pattern(r"!\[([^\[\]]*)\]\([^()\s\x01]*\x01\)(?!\])( *\n\n *|  \n *| )?")
+_LINK_END = "\x01"  # behind the address of a link or image of our own making: a sign that no text keeps
+_OWN_LINK = Pattern(r"(?<!!)\[([^\[\]]*)\]\(([^()\s\x01]*)\x01\)")
+_LINKED_IMAGE = Pattern(r"\[(!\[[^\[\]]*\]\([^()\s\x01]*\x01\))\]\(([^()\s\x01]*)\x01\)")
 _LINE_START = Pattern("#{1,6} |> ")
 _PERMALINK_CLASS = Pattern(
     r"(?i)(?:^|\s)(?:headerlink|hash-link|header-anchor|heading-anchor|anchorjs-link|anchor-link|permalink|"
@@ -4009,6 +4025,7 @@ class _Writer:
         self.base = base
         self.page = page_url.partition("#")[0]
         self.shown: Set[str] = set()  # addresses that the text holds
+        self.has_repeats = False  # one of them more than once
         self.images: Set[str] = set()
         self._resolved: Dict[str, str] = {}
 
@@ -4143,10 +4160,31 @@ class _Writer:
         url = self._target(href)
         if not url or not core:
             return [text]
-        self.shown.add(url)
         lead = " " if text[:1] in (" ", "\n") else ""
         tail = " " if text[-1:] in (" ", "\n") else ""
-        return [f"{lead}[{_link_text(core)}]({url}){tail}"]
+        return [lead + self._linked(core, url) + tail]
+
+    def _linked(self, text: str, url: str) -> str:
+        """A link; its end is marked for `without_repeats`."""
+        if url in self.shown:
+            self.has_repeats = True
+        self.shown.add(url)
+        return f"[{_link_text(text)}]({url}{_LINK_END})"
+
+    def without_repeats(self, text: str) -> str:
+        """The finished text, with further links to an address that stands a little above left as text."""
+        if not self.has_repeats:
+            return text
+        seen: Dict[str, int] = {}
+
+        def kept(found: Any) -> str:
+            label, url = found.groups()
+            if abs(found.start() - seen.get(url, -_REPEAT_CHARS)) < _REPEAT_CHARS:
+                return str(label)
+            seen[url] = found.start()
+            return f"[{label}]({url})"
+        text = _OWN_LINK.sub(kept, text)
+        return str(_LINKED_IMAGE.sub(kept, text))
 
     def _target(self, href: str) -> str:
         """The absolute address of a link that leads off the page, else ""."""
@@ -4164,9 +4202,8 @@ class _Writer:
         lines = [block for block in blocks if block.kind in ("h", "p") and "](" not in block.text]
         carrier = next((block for block in lines if block.kind == "h"), lines[0] if lines else None)
         if carrier is not None and "\n" not in carrier.text:
-            self.shown.add(url)
             mark, text = _heading_parts(carrier.text) if carrier.kind == "h" else ("", carrier.text)
-            carrier.text = f"{mark}[{_link_text(text)}]({url})"
+            carrier.text = mark + self._linked(text, url)
         return blocks
 
     def _image(self, element: Element, parts: List[Any]) -> List[Any]:
@@ -4179,7 +4216,7 @@ class _Writer:
         if not url or url in self.images:
             return []
         self.images.add(url)
-        return [f"![{_link_text(alt)}]({url})"]
+        return [f"![{_link_text(alt)}]({url}{_LINK_END})"]
 
     def _image_url(self, attributes: Dict[str, str]) -> str:
         """The address of the real image: lazy ones keep it in data attributes or srcset."""
@@ -4218,8 +4255,7 @@ class _Writer:
                 if url and text.strip():
                     parts.append(_ticked(unescape_html("".join(run))))
                     run = []
-                    self.shown.add(url)
-                    parts.append(f"[{_ticked(text)}]({url})")
+                    parts.append(self._linked(_ticked(text), url))
                     continue
             run.append(child if isinstance(child, str) else _code_text(child))
         parts.append(_ticked(unescape_html("".join(run))))
@@ -5455,13 +5491,13 @@ def _page_of(builder: _TreeBuilder, markup: str, url: str) -> Page:
     base = join_url(url, facts.base) or url if facts.base else url
     title = _title_of(facts, url)
     blocks, writer = _content(builder, base, url, title)
-    text = clean_text(_join(blocks))
+    if facts.frames:
+        blocks.append(_Block("list", _frame_list(facts.frames, writer)))
+    text = clean_text(_without_echoes(writer.without_repeats(_join(blocks)), title))
     shell = _needs_javascript(builder.root, text, len(markup))
     data = _body_from_data(facts) if len(text) < _SHELL_CHARS and (facts.linked_data or facts.app_data) else ""
     if len(data) > len(text):
         text, shell = data, False
-    if facts.frames:
-        text = _join([*blocks, _Block("list", _frame_list(facts.frames, writer))])
     return Page(
         title=clean_text(title), text=text, links=_further_links(builder.noted, writer),
         published_date=_published(facts), language=builder.page_attributes.get("lang", "")[:35].strip(),
@@ -5469,6 +5505,18 @@ def _page_of(builder: _TreeBuilder, markup: str, url: str) -> Page:
         alternate_url=writer.resolve(facts.alternate) if facts.alternate else "",
         readable=bool(text) and not shell, needs_javascript=shell, truncated=builder.truncated,
         notes=tuple(_notes(facts, builder, shell, writer)))
+
+
+def _without_echoes(text: str, title: str) -> str:
+    """`text` without the images whose words are those of the title or stand beside them anyway: teasers, cards."""
+    def kept(found: Any) -> str:
+        words, start, end = found.group(1), found.start(), found.end()
+        is_echo = len(words) >= _ECHO_CHARS and (
+            words in title or text.find(words, end, end + _NEAR_CHARS) >= 0
+            or text.find(words, max(0, start - _NEAR_CHARS), start) >= 0)
+        is_only = text[max(0, start - 2):start] == "- " and not found.group(2)
+        return str(found.group()) if is_only or not is_echo else "" if text[start - 1:start] in "\n " else found.group(2) or ""
+    return str(_OWN_IMAGE.sub(kept, text)).strip("\n") if "![" in text else text
 
 
 def _content(builder: _TreeBuilder, base: str, url: str, title: str) -> Tuple[List[_Block], _Writer]:
@@ -14763,7 +14811,8 @@ def _replace_found(found: _Found, data: bytes, new_mode: int) -> bool:
             mode = found.info.st_mode & 0o7777
         replace_file(found.path, data, mode, owner)
     except OSError as error:
-        raise _cannot_seed(f"{found.path} cannot be written ({error.strerror})") from None
+        raise _cannot_seed(f"{found.path} cannot be written ({error.strerror}); it is as it was",
+                           "Correct that and try again.") from None
     return True
 
 
@@ -14822,8 +14871,8 @@ def _seeded(found: _Found, shown_path: str, args: Sequence[str], environ: Mappin
     except UnicodeEncodeError:
         raise _cannot_seed("the path of the server is no valid Unicode text") from None
     except TomlError:
-        raise _cannot_seed(f"{shown_path} writes mcp_servers in a form that no table can be added to", "Add the table "
-                           "of `install codex --dry-run` by hand; nothing was changed.") from None
+        raise _cannot_seed(f"{shown_path} writes mcp_servers in a form that no table can be added to", "Write its "
+                           "servers as tables, [mcp_servers.NAME], and try again; nothing was changed.") from None
     return data, None
 
 
@@ -14908,10 +14957,13 @@ def client_entry(name: str, command_args: Sequence[str], command: str = "python3
 def _client_path(name: str, home: str, environ: Mapping[str, str]) -> str:
     """The client's configuration file below `home`."""
     client = _CLIENTS[name]
-    file = client.mac_file if sys.platform == "darwin" else client.windows_file if os.name == "nt" else ""
-    if name == "claude" and environ.get("CLAUDE_CONFIG_DIR") and home == _home_of(environ):
-        return os.path.join(environ["CLAUDE_CONFIG_DIR"], client.file)
-    return os.path.join(home, *(file or client.file).split("/"))
+    file = (client.mac_file if sys.platform == "darwin" else client.windows_file if os.name == "nt" else "") or client.file
+    if home == _home_of(environ):
+        if name == "claude" and environ.get("CLAUDE_CONFIG_DIR"):
+            return os.path.join(environ["CLAUDE_CONFIG_DIR"], client.file)
+        if file.startswith(".config/") and os.path.isabs(environ.get("XDG_CONFIG_HOME", "")):
+            return os.path.join(environ["XDG_CONFIG_HOME"], file[len(".config/"):])
+    return os.path.join(home, *file.split("/"))
 
 
 def _home_of(environ: Mapping[str, str]) -> str:
@@ -14975,11 +15027,15 @@ def _merge_client(path: str, key: str, entry: Mapping[str, Any]) -> str:
                            "Add what `install` shows without --write by hand; nothing was changed.") from None
     if data == found.data:
         return f"{outcome}: {path}"
-    backup = ""
+    if found.info is not None and not found.info.st_mode & 0o222:
+        raise _cannot_seed(f"{path} is read-only; it was left as it is")
+    backup, stem = "", f"{found.path}.{time.strftime('%Y%m%d-%H%M%S')}"
     try:
         os.makedirs(os.path.dirname(found.path), exist_ok=True)
         if found.info is not None:
-            backup = f"{found.path}.{time.strftime('%Y%m%d-%H%M%S')}.bak"
+            number = 1
+            while os.path.lexists(backup := f"{stem}.{number}.bak"):
+                number += 1
             replace_file(backup, found.data, found.info.st_mode & 0o777, (found.info.st_uid, found.info.st_gid))
     except OSError as error:
         raise _cannot_seed(f"{path} cannot be written ({error.strerror})") from None
@@ -15694,6 +15750,8 @@ class SettingsForm:
         value = settings[variable.name]
         if variable.kind == "secret" and value:
             return self._words("set, {} characters", " + ".join(str(len(key)) for key in value.split(",")))
+        if isinstance(value, float):
+            return f"{value:g}"
         return self._words("none") if value in ("", ()) else shown_value(variable, settings)
 
     def _row(self, variable: Variable, settings: Settings) -> str:

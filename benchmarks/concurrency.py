@@ -43,7 +43,7 @@ def storm(server: common.Process, tool: str, urls: List[str]) -> Storm:
     calls = [server.call(tool, {"url": url}) for url in urls]
     seconds = server.wait(calls, ping, PING_SECONDS) - started
     for url, number in zip(urls, calls):
-        if ("Page " + url.rsplit("/", 1)[1]) not in str(server.result(number)):
+        if f"of {url.rsplit('/', 1)[1]}." not in str(server.result(number)):
             raise common.NotRun(f"its reply is not the page: {str(server.result(number))[:300]}")
     server.wait(pings)
     return Storm(seconds, [(server.replies[number][0] - sent) * 1000 for number, sent in pings.items()])
@@ -80,8 +80,8 @@ def calls_at_once(origin: Origin, rounds: int, folder: Optional[Path]) -> List[c
         peer = next(peer for peer in peers.PEERS if peer.package == package)
         try:
             name = f"{package} {peers.version(peer, folder)}"
-            command = [*peers.command(peer, folder), *options]
-            rows.append(row_of(f"{name}, first", PEER_PAGES, storms(command, peers.environment(peer), tool, PEER_PAGES, origin, 1)))
+            took = storms([*peers.command(peer, folder), *options], peers.environment(peer), tool, PEER_PAGES, origin, 1)
+            rows.append(row_of(f"{name}, first", PEER_PAGES, took))
         except common.NotRun as reason:
             rows.append({"what": package, "not run": str(reason)})
     return rows

@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import signal
 import stat
 import subprocess
 import sys
@@ -24,6 +25,12 @@ PAGES = {page.title: str(number) for number, page in enumerate(websearch.form_pa
 FOUND = {"results": [{"title": "Kestrel", "url": "https://s.example.org/kestrel", "content": "A small falcon."}]}
 
 
+def take_terminal() -> None:
+    """In the new process: stdin is its terminal, and Ctrl-C reaches it (a shell's background jobs ignore that signal)."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """`websearch.py configure` behind a pseudo-terminal of its own, as a person at the keyboard meets it."""
 
@@ -33,7 +40,7 @@ class Terminal:
         self._seen = 0  # how much of it was there when the last key was pressed
         self.process = subprocess.Popen(
             [sys.executable, "-m", "websearch", "configure"], env=bare_environment(settings), cwd=str(ROOT), stdin=slave, stdout=slave,
-            stderr=slave, start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0) and None)
+            stderr=slave, start_new_session=True, preexec_fn=take_terminal)
         os.close(slave)
 
     def __enter__(self) -> Terminal:
@@ -122,7 +129,7 @@ class Editing(FormTest):
         self.assertRegex(page, r"2  TAVILY_API_URL +https://api\.tavily\.com  \(default\)")
         listed = terminal.type("", PAGES["Limits"], "1", "9", "")
         self.assertRegex(listed, r"6\* tavily +ready: its key is set\n +TAVILY_API_KEY +set, \d+ characters  \(not saved\)\n")
-        self.assertRegex(listed, r"\* Limits\n +WEBSEARCH_TIMEOUT +9\.0  \(not saved\)\n")
+        self.assertRegex(listed, r"\* Limits\n +WEBSEARCH_TIMEOUT +9  \(not saved\)\n")
         self.assertIn("not saved yet: TAVILY_API_KEY, WEBSEARCH_TIMEOUT\n", listed)
         self.assertFalse(os.path.exists(self.path))
         self.assertIn("Saved: TAVILY_API_KEY, WEBSEARCH_TIMEOUT\n", terminal.type("s"))
@@ -158,7 +165,7 @@ class Editing(FormTest):
         terminal = self.terminal("WEBSEARCH_TIMEOUT=9\n")
         listed = terminal.type(PAGES["Limits"], "1", "7", "", "d")
         self.assertIn("Discarded: WEBSEARCH_TIMEOUT\n", listed)
-        self.assertRegex(listed, r"WEBSEARCH_TIMEOUT +9\.0  \(file\)")
+        self.assertRegex(listed, r"WEBSEARCH_TIMEOUT +9  \(file\)")
         terminal.type(PAGES["Limits"], "1", "7", "", "q")
         terminal.press("d\n")
         self.assertEqual((terminal.end(), self.saved()), (0, "WEBSEARCH_TIMEOUT=9\n"))
@@ -232,7 +239,7 @@ class Interrupting(FormTest):
                 self.assertIn("Not saved: WEBSEARCH_TIMEOUT. s: save and quit", terminal.type(key))  # at the list
                 self.assertIn("Nothing is lost", terminal.type(key))  # at that question
                 self.assertIn("A search to try", terminal.type("s"))
-                self.assertRegex(terminal.type(key), r"WEBSEARCH_TIMEOUT +7\.0  \(file\)")  # at the search
+                self.assertRegex(terminal.type(key), r"WEBSEARCH_TIMEOUT +7  \(file\)")  # at the search
                 terminal.press(key)  # at the list, with nothing to lose
                 self.assertEqual(terminal.end(), 0)
                 self.assertNotIn("Traceback", terminal.text)

@@ -42,12 +42,6 @@ def post(request: websearch.Request, deadline: websearch.Deadline) -> websearch.
         connection.close()
 
 
-def print_access_token(path: str, base: str) -> None:
-    """What each process of the race does."""
-    token = websearch.OAuthToken(path, "", websearch.oauth_endpoints({"WEBSEARCH_OAUTH_BASE": base}))
-    print(token.access_token(post, websearch.Deadline(20)))
-
-
 def fields_of(request: Any) -> Dict[str, str]:
     """The form that a token endpoint was sent."""
     return dict(parse_qsl(request.body.decode()))
@@ -187,30 +181,6 @@ class RefreshTest(TokenCase):
             thread.join(10)
 
         self.assertEqual((accesses, len(self.server.requests)), (["access-two"] * 4, 1))
-
-    def test_four_processes_share_one_refresh_and_the_file_is_whole_at_every_moment(self) -> None:
-        self.server.answer("/oauth2/token", Reply(200, ROTATED, delay_seconds=0.6), INVALID_GRANT)
-        program = "import sys; from tests.test_credentials import print_access_token; print_access_token(*sys.argv[1:])"
-        seen: List[str] = []
-        stop = threading.Event()
-
-        def watch() -> None:
-            while not stop.is_set():
-                seen.append(self.stored()["access_token"])
-                time.sleep(0.001)
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-
-        children = [subprocess.Popen([sys.executable, "-c", program, self.path, self.server.url()], cwd=PROJECT,
-                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for _ in range(4)]
-        printed = [child.communicate(timeout=20)[0].decode().strip() for child in children]
-        stop.set()
-        watcher.join()
-
-        self.assertEqual(printed, ["access-two"] * 4)
-        self.assertEqual([fields_of(request)["refresh_token"] for request in self.server.requests], ["refresh-one"])
-        self.assertEqual(set(seen), {"access-one", "access-two"})
-        self.assertEqual((self.stored()["refresh_token"], os.stat(self.path).st_mode & 0o777), ("refresh-two", 0o600))
 
     def test_dead_grant_is_asked_for_once_and_the_file_stays(self) -> None:
         self.server.answer("/oauth2/token", INVALID_GRANT)

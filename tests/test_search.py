@@ -7,7 +7,17 @@ import unittest
 from typing import Any, Dict, List, Mapping, Optional
 
 import websearch
-from tests.support import Hold, Loopback, RawLoopback, RecordedRequest, Reply, bare_environment, fixture_json, loopback_settings
+from tests.support import (
+    Hold,
+    Loopback,
+    RawLoopback,
+    RecordedRequest,
+    Reply,
+    bare_environment,
+    closed_port,
+    fixture_json,
+    loopback_settings,
+)
 
 GROK_ANSWER = {
     "status": "completed",

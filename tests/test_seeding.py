@@ -325,6 +325,7 @@ class CommandTest(HomeCase):
             self.assertNotIn(value, self.config.read_bytes())
 
     def test_codex_config_behind_a_link_with_windows_line_ends_is_only_added_to(self) -> None:
+        self.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # the test above looks at that
         old = b"# mine\r\nmodel = \"m\"\r\n[mcp_servers . 'other']\r\ncommand = \"x\""
         real = Path(self.root, "dotfiles.toml")
         real.write_bytes(old)
@@ -357,6 +358,11 @@ class CommandTest(HomeCase):
 
 
 class InstallTest(HomeCase):
+    def setUp(self) -> None:
+        super().setUp()
+        self.addCleanup(setattr, sys, "dont_write_bytecode", sys.dont_write_bytecode)
+        sys.dont_write_bytecode = True  # `install codex` would compile; CommandTest looks at that
+
     def install(self, name: str, **options: Any) -> str:
         """The text that the user sees."""
         return websearch.install_client(name, environ=self.environ, **options)
@@ -467,6 +473,27 @@ class InstallTest(HomeCase):
                     self.install("gemini", write=True)
                 self.assertIn(str(path), caught.exception.message)
                 self.assertEqual((path.read_bytes(), os.listdir(path.parent)), (data, ["settings.json"]))
+
+    def test_each_write_has_a_copy_of_its_own(self) -> None:
+        path = Path(self.root, ".claude.json")
+        path.write_text('{"mine": 1}')
+        for place in ("/a", "/b"):  # within the same second
+            self.install("claude", write=True, container_path=place)
+        self.assertEqual(len(list(Path(self.root).glob(".claude.json.*.bak"))), 2)
+
+    def test_read_only_file_is_left_alone(self) -> None:
+        path = Path(self.root, ".claude.json")
+        path.write_text('{"mine": 1}')
+        path.chmod(0o444)
+        with self.assertRaisesRegex(websearch.WebError, "read-only"):
+            self.install("claude", write=True)
+        self.assertEqual((path.read_text(), list(Path(self.root).glob("*.bak"))), ('{"mine": 1}', []))
+
+    @unittest.skipUnless(sys.platform.startswith("linux"), "other systems have other places")
+    def test_moved_configuration_folder_is_used(self) -> None:
+        for name, variable in (("opencode", "XDG_CONFIG_HOME"), ("vscode", "XDG_CONFIG_HOME"), ("claude", "CLAUDE_CONFIG_DIR")):
+            self.environ[variable] = os.path.join(self.root, "moved")
+            self.assertIn(os.path.join(self.root, "moved", ""), self.install(name))
 
     def test_unknown_client_is_an_error_with_the_names(self) -> None:
         with self.assertRaises(websearch.WebError) as caught:
