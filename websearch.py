@@ -1313,7 +1313,7 @@ class _Watch:
 # which Python compiles anew, and keeps as a syntax tree, at every start.
 
 MAX_LINE_BYTES = 64 * 1024 * 1024  # clients send kilobytes; this only bounds memory
-READ_BYTES = 64 * 1024  # what a pipe holds
+PIPE_BYTES = 64 * 1024  # what a pipe holds
 MAX_THREADS = 64
 MAX_QUEUED_CALLS = 192  # no session comes near; past that a client is told to wait
 END_POLL_SECONDS = 0.01
@@ -1328,7 +1328,7 @@ def read_lines(descriptor: int) -> Iterator[Optional[bytearray]]:
     line, size, chunk = bytearray(), 0, b"\n"
     while chunk:
         try:
-            chunk = os.read(descriptor, READ_BYTES)
+            chunk = os.read(descriptor, PIPE_BYTES)
         except OSError:
             chunk = b""
         for index, part in enumerate((chunk or b"\n").split(b"\n")):
@@ -15068,7 +15068,7 @@ def install_client(name: str, home: str = "", container_path: str = "", write: b
     if name not in _CLIENTS:
         raise WebError(WEB_INVALID_ARGUMENT, f"{one_line(name, 40)} is not a client that is known here",
                        hint="Name one of " + ", ".join(CLIENT_NAMES) + ".")
-    home = home or _home_of(environ)
+    home = home or _home_of(environ) or ("" if write else "~")
     if not home:
         raise _cannot_seed("there is no home folder", "Name it with --home.")
     client, path = _CLIENTS[name], _client_path(name, home, environ)

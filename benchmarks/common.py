@@ -51,10 +51,11 @@ def environment(settings: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
 
 
 def server_command() -> List[str]:
-    """The command of a fresh copy of the server; its first start leaves the byte code beside it."""
+    """The command of a fresh copy of the server, with its byte code beside it."""
     folder = temporary_folder()
     for name in SERVER_FILES:
         shutil.copy(ROOT / name, folder)
+    subprocess.run([PYTHON, "-c", "import websearch"], check=True, cwd=folder, env=environment())
     return [PYTHON, str(folder / SERVER_FILES[0])]
 
 

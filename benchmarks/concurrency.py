@@ -108,6 +108,14 @@ def cancelled_calls(server: common.Process, origin: Origin) -> List[common.Row]:
             for name, figure in (("median", common.median(took)), ("max", max(took)))]
 
 
+def shared_and_cancelled() -> List[common.Row]:
+    """The rows of equal and of cancelled calls."""
+    environ = common.environment(common.LOOPBACK_SETTINGS)
+    with Origin() as origin, common.Process(common.server_command(), environ) as server:
+        server.open_session()
+        return [equal_calls(server, origin), *cancelled_calls(server, origin)]
+
+
 def wait_for(condition: Callable[[], float]) -> float:
     """The first true value; NotRun when there is none in time."""
     end = time.monotonic() + 10
@@ -123,10 +131,7 @@ def measure(rounds: int = ROUNDS, folder: Optional[Path] = None) -> Dict[str, Li
     """The tables of calls at once, and of calls shared and cancelled."""
     with Origin() as origin:
         rows = calls_at_once(origin, rounds, folder)
-        with common.Process(common.server_command(), common.environment(common.LOOPBACK_SETTINGS)) as server:
-            server.open_session()
-            return {f"Pages of 20 KB that take {DELAY_MS} ms, at once": rows,
-                    "Shared and cancelled": [equal_calls(server, origin), *cancelled_calls(server, origin)]}
+    return {f"Pages of 20 KB that take {DELAY_MS} ms, at once": rows, "Shared and cancelled": shared_and_cancelled()}
 
 
 def main() -> int:

@@ -2,14 +2,16 @@
 
     python3 benchmarks/growth.py [--sessions N] [--json]
 
-Pages of 1, 2, 5 and 10 MB through `websearch.extract`, each in a process of its own; 1, 8, 64 and 256 fetches of 20 KB pages at
-once through a fresh server; searches with 8 sources each, up to 10,000 sessions kept. The exponent says how a figure grows with
-the count: 1 is in proportion, less is better than that. Memory is the highest so far where it says peak, else of that moment.
+Pages of 1, 2, 5 and 10 MB through `websearch.extract`, each in a process of its own (past some 3 MB of text it reads no
+further); 1, 8, 64 and 256 fetches of 20 KB pages at once through a fresh server; searches with 8 sources each, up to 10,000
+sessions kept. The exponent says how a figure grows with the count: 1 is in proportion, less is better than that. Memory is the
+highest so far where it says peak, else of that moment.
 """
 from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -21,15 +23,15 @@ import origin
 PAGE_MB, CALLS_AT_ONCE, SESSIONS = (1, 2, 5, 10), (1, 8, 64, 256), 10_000
 PAGE_RUNS, CALL_RUNS, LOOKUPS, WINDOW = 3, 3, 50, 16
 EXTRACT = """
-import json, resource, sys, time
-sys.path.insert(0, sys.argv[1])
-import websearch
-body = open(sys.argv[2], "rb").read()
+import json, sys, time
+sys.path[:0] = sys.argv[1:3]
+import common, os, websearch
+body = open(sys.argv[3], "rb").read()
 websearch.extract(body[:50_000], "text/html", "https://a.example/")
-before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+before, started = common.memory_mib(os.getpid(), "VmHWM"), time.process_time()
 page = websearch.extract(body, "text/html; charset=utf-8", "https://a.example/")
-took, after = time.process_time() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps([took, (after - before) / 1024, len(page.text)]))
+took = time.process_time() - started
+print(json.dumps([took, common.memory_mib(os.getpid(), "VmHWM") - before, len(page.text)]))
 """
 
 
@@ -43,11 +45,14 @@ def exponent(rows: List[common.Row], count: str, figure: str) -> None:
 def pages() -> List[common.Row]:
     """CPU and peak memory of extraction by page size."""
     rows: List[common.Row] = []
+    environ = common.environment()
+    product = os.path.dirname(common.server_command()[1])
     for size in PAGE_MB:
         path = common.temporary_folder() / "page.html"
         path.write_bytes(origin.page(size * 1_000_000, str(size)))
-        runs = [json.loads(subprocess.run([common.PYTHON, "-c", EXTRACT, str(common.ROOT), str(path)], check=True,
-                                          capture_output=True).stdout) for _ in range(PAGE_RUNS)]
+        command = [common.PYTHON, "-c", EXTRACT, product, str(common.ROOT / "benchmarks"), str(path)]
+        runs = [json.loads(subprocess.run(command, check=True, capture_output=True, env=environ).stdout)
+                for _ in range(PAGE_RUNS)]
         rows.append({"page MB": size, "CPU s": common.median([run[0] for run in runs]), "least s": min(run[0] for run in runs),
                      "memory beside the page, peak MiB": common.median([run[1] for run in runs]), "characters out": runs[0][2]})
     exponent(rows, "page MB", "least s")
@@ -99,8 +104,8 @@ def sessions(most: int) -> List[common.Row]:
             for _ in range(LOOKUPS):
                 started = time.monotonic()
                 looked.append((server.wait([server.call("get_sources", {"session_id": session})]) - started) * 1000)
-            rows.append({"sessions": made, "ms a search": spent / (made - before) * 1000, "get_sources median ms": common.median(looked),
-                         "MiB": server.memory_mib()})
+            rows.append({"sessions": made, "ms a search": spent / (made - before) * 1000,
+                         "get_sources median ms": common.median(looked), "MiB": server.memory_mib()})
     exponent(rows, "sessions", "MiB")
     return rows
 

@@ -36,8 +36,8 @@ def cost(what: str, server: common.Process, calls: int, send: Callable[[int], in
         took.append((ended - started) * 1000)
         cpu.append((server.cpu_seconds() - cpu_before) * 1000)
         server.result(reply)
-    return {"what": what, "median ms": common.median(took[1:]), "least ms": min(took[1:]), "CPU median ms": common.median(cpu[1:]),
-            "CPU least ms": min(cpu[1:]), "first ms": took[0], "first CPU ms": cpu[0]}
+    return {"what": what, "median ms": common.median(took[1:]), "least ms": min(took[1:]),
+            "CPU median ms": common.median(cpu[1:]), "CPU least ms": min(cpu[1:]), "first ms": took[0], "first CPU ms": cpu[0]}
 
 
 def costs(calls: int) -> List[common.Row]:

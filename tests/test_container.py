@@ -18,6 +18,17 @@ from tests.support import ROOT, Loopback
 FILES = ["websearch.py", "websearch_mcp.py"]
 PAGE = "<title>Harrier</title><main><h1>Harrier</h1><p>Harriers quarter the reed beds at dusk.</p></main>"
 NOBODY = 12_345  # a user and group that own nothing
+# Starts PYTHON as NOBODY in a root that holds nothing but it, the system's libraries and /srv, all of it read-only.
+EMPTY_ROOT = """
+set -e
+root=$1 srv=$2 prefix=$3 nobody=$4; shift 4
+mount -t tmpfs none "$root"
+for folder in /usr /lib /lib64 "$prefix" "$srv"; do
+  if [ -d "$folder" ]; then mkdir -p "$root$folder"; mount --bind -o ro "$folder" "$root$folder"; fi
+done
+mount -o remount,ro "$root"
+exec chroot --userspec="$nobody:$nobody" "$root" "$@"
+"""
 
 
 def become_nobody() -> None:
@@ -55,8 +66,8 @@ class AloneTest(unittest.TestCase):
     def run_file(self, name: str, *arguments: str, settings: Mapping[str, str] = {}, data: bytes = b"",
                  **options: Any) -> Tuple[int, str, str]:
         """(exit status, stdout, stderr) of `python3 -I -S NAME` with no environment but `settings`."""
-        python = options.pop("python", sys.executable)
-        done = subprocess.run([python, "-I", "-S", str(self.folder / name), *arguments], env=dict(settings), input=data, cwd="/",
+        python = options.pop("python", [sys.executable])
+        done = subprocess.run([*python, "-I", "-S", str(self.folder / name), *arguments], env=dict(settings), input=data, cwd="/",
                               capture_output=True, timeout=60, **options)
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
@@ -88,8 +99,19 @@ class AloneTest(unittest.TestCase):
 
     @unittest.skipUnless(os.name == "posix" and os.geteuid() == 0, "needs root to become somebody without rights")
     def test_user_without_rights_is_served_from_a_folder_that_cannot_be_written(self) -> None:
-        self.assert_served(self.serve(preexec_fn=become_nobody, python=python_for_nobody()))
+        self.assert_served(self.serve(preexec_fn=become_nobody, python=[python_for_nobody()]))
         self.assertEqual(sorted(os.listdir(self.folder)), FILES)
+
+    def test_empty_root_that_is_read_only_is_enough(self) -> None:
+        path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+        if not sys.platform.startswith("linux") or subprocess.run(["env", path, "unshare", "-m", "true"], capture_output=True).returncode:
+            self.skipTest("no other root can be made here")
+        root = tempfile.TemporaryDirectory()
+        self.addCleanup(root.cleanup)
+        self.assert_served(self.serve(python=["/usr/bin/env", path, "unshare", "-m", "sh", "-c", EMPTY_ROOT, "sh", root.name, str(self.folder),
+                                              sys.base_prefix, str(NOBODY), "/usr/bin/env", "-i", "WEBSEARCH_ALLOW_PRIVATE=127.0.0.1/32",
+                                              "WEBSEARCH_FETCH_PROVIDERS=local", os.path.realpath(sys.executable)]))
+        self.assertEqual(os.listdir(root.name), [])
 
     def test_command_line_needs_no_home(self) -> None:
         status, text, errors = self.run_file("websearch.py", "doctor", "--json", settings={"TAVILY_API_KEY": "tvly-canary"})
