@@ -316,8 +316,8 @@ def _exit_after(seconds: float) -> None:
 def serve(make_web: Callable[[], Any], call_tool: Callable[..., JsonObject]) -> NoReturn:
     """Serves stdin and stdout until the input ends, stdout is closed or a signal comes; that ends the process."""
     output = Output(websearch.claim_stdout())
-
     websearch.end_on_signals(output)
+    websearch.return_spare_memory()
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     server = Server(output, make_web, call_tool)
     for line in websearch.read_lines(0):
