@@ -14732,7 +14732,7 @@ def forwarded_names(environ: Mapping[str, str], config: Optional[Mapping[str, An
         if variable.key_env:
             named = (environ.get(variable.key_env, "") or file_pairs.get(variable.key_env, "")).strip()
             names += [named] if named and _ENVIRONMENT_NAME.match(named) else []
-    names += ["CODEX_HOME", *(name for name in codex_variables(config or {}) if config and _ENVIRONMENT_NAME.match(name))]
+    names += ["CODEX_HOME", *([] if config is None else filter(_ENVIRONMENT_NAME.match, codex_variables(config)))]
     return list(dict.fromkeys(names))
 
 

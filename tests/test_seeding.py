@@ -157,8 +157,8 @@ class CodexHomeTest(HomeCase):
             self.assertNotIn(value, self.config.read_bytes())
 
     def test_openai_itself_needs_its_two_variables(self) -> None:
-        names = websearch.forwarded_names({}, {"model": "gpt-x"})
-        self.assertLessEqual({"OPENAI_API_KEY", "OPENAI_BASE_URL"}, set(names))
+        for config in ({}, {"model": "gpt-x"}):  # it is codex's default
+            self.assertLessEqual({"OPENAI_API_KEY", "OPENAI_BASE_URL"}, set(websearch.forwarded_names({}, config)))
         self.assertNotIn("OPENAI_API_KEY", websearch.forwarded_names({}))
 
     def test_any_path_survives_the_file(self) -> None:
