@@ -365,6 +365,14 @@ def parse_json(data: Union[bytes, str]) -> Any:
         raise ValueError("nested too deep") from None
 
 
+def json_or_none(data: Union[bytes, str]) -> Any:
+    """The JSON value in `data`; None when it is none."""
+    try:
+        return parse_json(data)
+    except ValueError:
+        return None
+
+
 def check_json_cost(text: str) -> None:
     """ValueError when `text`, read as JSON, could have more values than any API sends; those in strings count too."""
     if len(text) > MAX_JSON_COST and 4 * (text.count("[") + text.count("{")) + text.count(",") > MAX_JSON_COST:
@@ -1972,14 +1980,13 @@ class Policy(NamedTuple):
     """Who named the address, and what follows from it.
 
     `guarded`: the address guard judges every hop. `max_redirects` 0: a redirect is an error that names its target.
-    `oversize_is_error` and `partial_is_error`: such a body is not handed over with a flag. The codes are those of
+    `whole_only`: a body that is cut or broken is an error and not handed over with a flag. The codes are those of
     errors; bodies of `unread_types` (prefixes of media types) are not read.
     """
 
     guarded: bool
     max_redirects: int
-    oversize_is_error: bool
-    partial_is_error: bool
+    whole_only: bool
     timeout_code: str
     failed_code: str
     too_large_code: str
@@ -1988,10 +1995,10 @@ class Policy(NamedTuple):
 
 
 # Pages: the model named the address. No credentials travel along, so redirects are followed.
-PAGE_POLICY = Policy(True, MAX_REDIRECTS, False, False, WEB_FETCH_TIMEOUT, WEB_FETCH_FAILED, WEB_FETCH_TOO_LARGE,
+PAGE_POLICY = Policy(True, MAX_REDIRECTS, False, WEB_FETCH_TIMEOUT, WEB_FETCH_FAILED, WEB_FETCH_TOO_LARGE,
                      WEB_FETCH_FAILED, UNREAD_TYPES)
 # Providers: the operator named the address. A key travels along, so nothing leads elsewhere.
-PROVIDER_POLICY = Policy(False, 0, True, True, WEB_PROVIDER_TIMEOUT, WEB_PROVIDER_ERROR, WEB_PROVIDER_RESPONSE_INVALID,
+PROVIDER_POLICY = Policy(False, 0, True, WEB_PROVIDER_TIMEOUT, WEB_PROVIDER_ERROR, WEB_PROVIDER_RESPONSE_INVALID,
                          WEB_PROVIDER_RESPONSE_INVALID)
 
 
@@ -2048,30 +2055,16 @@ def parse_proxy(text: str, variable: str) -> Proxy:
     return Proxy(host, port, f"Basic {encoded}" if encoded else "", variable)
 
 
-class _DirectRule(NamedTuple):
-    """An entry of NO_PROXY: a block of addresses or a name with all below it, at one port or any."""
+def _parse_direct_rule(entry: str) -> Tuple[Optional[Network], str, int]:
+    """(block, name, port) of an entry of NO_PROXY: a block of addresses or a name with all below it; port 0 is any.
 
-    network: Optional[Network]
-    name: str
-    port: Optional[int]
-
-    def matches(self, url: Url, address: Optional[Address]) -> bool:
-        if self.port is not None and self.port != url.port:
-            return False
-        if address is not None:
-            return self.network is not None and is_in_network(address, self.network)
-        return bool(self.name) and host_matches(url.host, self.name)
-
-
-def _parse_direct_rule(entry: str) -> _DirectRule:
-    """The rule of `name`, `.name`, `*.name`, an address or block, each but a bare IPv6 address with `:port` or not."""
+    Entries are `name`, `.name`, `*.name`, an address or block, each but a bare IPv6 address with `:port` or not.
+    """
     network = parse_network(entry, strict=False)
-    if network is not None:
-        return _DirectRule(network, "", None)
     host, colon, port = entry.rpartition(":")
-    if not colon or not _PORT.match(port):
-        return _DirectRule(None, entry, None)
-    return _DirectRule(parse_network(host, strict=False), host, int(port))
+    if network is None and colon and _PORT.match(port):
+        return parse_network(host, strict=False), host, int(port)
+    return network, entry, 0
 
 
 class Proxies:
@@ -2081,30 +2074,25 @@ class Proxies:
     """
 
     def __init__(self, http: str = "", https: str = "", both: str = "", direct: str = "") -> None:
-        self._texts = {"http": (http, "HTTP_PROXY"), "https": (https, "HTTPS_PROXY")}
-        self._both = (both, "ALL_PROXY")
         entries = direct.lower().replace(",", " ").split()
         self._all_direct = "*" in entries
         self._rules = [_parse_direct_rule(entry) for entry in entries]
-        self._parsed: Dict[str, Proxy] = {}
+        self._settings = {"http": (http, "HTTP_PROXY"), "https": (https, "HTTPS_PROXY")}
+        for scheme, (text, _) in self._settings.items():
+            if not text.strip():
+                self._settings[scheme] = (both, "ALL_PROXY")
 
     def proxy_for(self, url: Url) -> Optional[Proxy]:
         """The proxy to ask for `url`, None to go direct; ValueError, with a sentence, when its setting is unusable."""
-        text, variable = self._texts[url.scheme]
-        if not text.strip():
-            text, variable = self._both
-        if not text.strip() or self._goes_direct(url):
-            return None
-        proxy = self._parsed.get(url.scheme)
-        if proxy is None:
-            proxy = self._parsed[url.scheme] = parse_proxy(text.strip(), variable)
-        return proxy
+        text, variable = self._settings[url.scheme]
+        return parse_proxy(text.strip(), variable) if text.strip() and not self._goes_direct(url) else None
 
     def _goes_direct(self, url: Url) -> bool:
-        if self._all_direct:
-            return True
         address = parse_address(url.host)
-        return any(rule.matches(url, address) for rule in self._rules)
+        return self._all_direct or any(
+            port in (0, url.port) and (host_matches(url.host, name) if address is None
+                                       else network is not None and is_in_network(address, network))
+            for network, name, port in self._rules)
 
 
 class _Connection:
@@ -2191,6 +2179,13 @@ class _Stream:
         self.received += len(data)
         return data
 
+    def _receive_more(self) -> None:
+        """Put further bytes into the buffer; _Cut at the end of the stream."""
+        data = self._receive()
+        if not data:
+            raise _Cut
+        self.connection.buffer += data
+
     def some(self, limit: int) -> bytes:
         """Up to `limit` bytes; b"" at the end of the stream."""
         buffer = self.connection.buffer
@@ -2218,19 +2213,23 @@ class _Stream:
                 self.taken += end + 1
                 return line[:-1] if line.endswith(b"\r") else line
             start = len(buffer)
-            data = self._receive()
-            if not data:
-                raise _Cut
-            buffer += data
+            self._receive_more()
+
+    def lines(self, left: int, most: int, block: str, what: str) -> Iterator[str]:
+        """The lines before the next blank one; _Malformed past `left` bytes of this `block` or `most` of `what`."""
+        for _ in range(most + 1):
+            line = self.line(left, block)
+            if not line:
+                return
+            left -= len(line) + 2
+            yield line.decode("latin-1")
+        raise _Malformed(f"sent more than {most} {what} lines")
 
     def expect(self, start: bytes) -> None:
         """_Malformed as soon as the next bytes are not those of `start`: garbage may never end its line."""
         buffer = self.connection.buffer
         while len(buffer) < len(start) and start.startswith(buffer):
-            data = self._receive()
-            if not data:
-                raise _Cut
-            buffer += data
+            self._receive_more()
         if buffer[:1] == b"\x15" and buffer[1:2] == b"\x03":  # a TLS alert
             raise _Malformed("expects TLS: the address must start with https://")
         if not buffer.startswith(start):
@@ -2284,35 +2283,27 @@ def _read_one_head(stream: _Stream) -> _Head:
     found = _STATUS_LINE.match(line.decode("latin-1"))
     if not found:
         raise _Malformed("sent a malformed status line")
-    lines, left = [], MAX_HEADER_BYTES - len(line)
-    while True:
-        line = stream.line(left, "a header block")
-        if not line:
-            break
-        left -= len(line) + 2
-        lines.append(line.decode("latin-1"))
-        if len(lines) > MAX_HEADER_LINES:
-            raise _Malformed(f"sent more than {MAX_HEADER_LINES} header lines")
-    fields, is_clean = _parse_fields(lines)
+    fields, is_clean = _parse_fields(
+        stream.lines(MAX_HEADER_BYTES - len(line), MAX_HEADER_LINES, "a header block", "header"))
     return _Head(int(found.group(2)), int(found.group(1)), fields, is_clean)
 
 
-def _parse_fields(lines: Sequence[str]) -> Tuple[List[Tuple[str, str]], bool]:
+def _parse_fields(lines: Iterable[str]) -> Tuple[List[Tuple[str, str]], bool]:
     """The fields, and whether every line was one: folded ones are joined (RFC 9112, 5.2), what is no field dropped."""
     fields: List[Tuple[str, str]] = []
     is_clean = True
     for line in lines:
         name, colon, value = line.partition(":")
+        bare = name.rstrip()  # a blank before the colon must not hide the framing
         if line[0] in " \t":
             is_clean = False
             if fields:
                 fields[-1] = (fields[-1][0], f"{fields[-1][1]} {line.strip()}")
-        elif colon and _FIELD_NAME.match(name):
-            fields.append((name.lower(), value.strip(" \t")))
+        elif colon and _FIELD_NAME.match(bare):
+            is_clean = is_clean and bare == name
+            fields.append((bare.lower(), value.strip(" \t")))
         else:
             is_clean = False
-            if colon and _FIELD_NAME.match(name.rstrip()):  # a blank before the colon must not hide the framing
-                fields.append((name.rstrip().lower(), value.strip(" \t")))
     return fields, is_clean
 
 
@@ -2360,34 +2351,17 @@ def _chunked_pieces(stream: _Stream) -> Iterator[bytes]:
         if stream.line(2, "a chunk"):
             raise _Malformed("sent a chunk longer than announced")
     try:
-        _skip_trailers(stream)
+        for _ in stream.lines(MAX_HEADER_BYTES, MAX_TRAILER_LINES, "a trailer", "trailer"):
+            pass
     except _Cut:
         pass  # the body was whole; only the blank line behind it is missing
 
 
-def _skip_trailers(stream: _Stream) -> None:
-    left = MAX_HEADER_BYTES
-    for _ in range(MAX_TRAILER_LINES + 1):
-        line = stream.line(left, "a trailer")
-        if not line:
-            return
-        left -= len(line)
-    raise _Malformed(f"sent more than {MAX_TRAILER_LINES} trailer lines")
-
-
-def _pieces_to_the_end(stream: _Stream) -> Iterator[bytes]:
-    while True:
-        piece = stream.some(READ_BYTES)
-        if not piece:
-            return
-        yield piece
-
-
 def _body_pieces(stream: _Stream, length: int) -> Iterator[bytes]:
     """The body, undecoded, as it comes; _Cut when it ends too early."""
-    if length == _CHUNKED:
-        return _chunked_pieces(stream)
-    return _pieces_to_the_end(stream) if length == _TO_THE_END else _sized_pieces(stream, length)
+    if length == _TO_THE_END:
+        return iter(lambda: stream.some(READ_BYTES), b"")
+    return _chunked_pieces(stream) if length == _CHUNKED else _sized_pieces(stream, length)
 
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -2471,12 +2445,6 @@ def _salvage(engine: Any, data: bytes, room: int) -> bytes:
     except zlib.error:
         pass
     return bytes(given)
-
-
-def gunzip(data: bytes, max_bytes: int = MAX_BODY_BYTES) -> bytes:
-    """`data` unpacked when it is gzip, up to `max_bytes`; as it is otherwise. Damaged data gives what precedes it."""
-    inflater = Inflater("gzip", max_bytes)
-    return inflater.feed(data) + inflater.finish()
 
 
 class _Body:
@@ -7933,11 +7901,8 @@ def jwt_claims(token: str) -> Dict[str, Any]:
 
 def read_token(path: str) -> Token:
     """The token at `path`, in our form or that of GrokSearch-rs' auth.json; else WEB_PROVIDER_CREDENTIAL_MISSING."""
-    try:
-        fields = parse_json(_read_private(path))
-    except ValueError:
-        fields = None
-    if not isinstance(fields, dict) or not (text_of(fields, "access_token") or text_of(fields, "refresh_token")):
+    fields = json_or_none(_read_private(path))
+    if not text_of(fields, "access_token", "refresh_token"):
         raise _no_token(f"the token file {path} holds no token", _LOG_IN_AGAIN)
     for name in ("access_token", "refresh_token", "id_token"):
         remember_secret(text_of(fields, name))
@@ -7970,6 +7935,7 @@ def replace_file(path: str, data: bytes, mode: int = 0o600, owner: Optional[Tupl
 
     The new file is private from its first byte; `mode` and `owner` (user id, group id) apply before it takes the place.
     """
+    from contextlib import suppress
     from secrets import token_hex
     folder, name = os.path.split(os.path.abspath(path))
     temporary = os.path.join(folder, f".{name}.{token_hex(6)}.tmp")
@@ -7978,46 +7944,23 @@ def replace_file(path: str, data: bytes, mode: int = 0o600, owner: Optional[Tupl
     try:
         with open(descriptor, "wb") as file:
             if os.name == "posix":
-                _give_to(descriptor, owner)
+                with suppress(OSError):  # only root may give files away
+                    os.fchown(descriptor, *(owner or (-1, -1)))
                 os.fchmod(descriptor, mode)
             file.write(data)
             file.flush()
             os.fsync(descriptor)
         os.replace(temporary, path)
     except BaseException:
-        _remove(temporary)
+        with suppress(OSError):
+            os.unlink(temporary)
         raise
-    _sync_folder(folder)
-
-
-def _give_to(descriptor: int, owner: Optional[Tuple[int, int]]) -> None:
-    """The file belongs to `owner` where this process may arrange that."""
-    info = os.fstat(descriptor)
-    if owner is not None and owner != (info.st_uid, info.st_gid):
-        try:
-            os.fchown(descriptor, *owner)
-        except OSError:
-            pass  # only root may give files away
-
-
-def _remove(path: str) -> bool:
-    try:
-        os.unlink(path)
-    except OSError:
-        return False
-    return True
-
-
-def _sync_folder(folder: str) -> None:
-    """The folder's entries are on disk, where the system can do that."""
-    try:
+    with suppress(OSError):  # not every system can open a folder
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-    except OSError:
-        pass
 
 
 def _private_folder(path: str) -> None:
@@ -8071,19 +8014,23 @@ class FileLock:
 def _write_token(path: str, fields: Mapping[str, Any]) -> None:
     """The token file holds `fields`. The caller has the lock, so older unfinished writes are dead and are removed."""
     import json
+    from contextlib import suppress
     folder, name = os.path.split(os.path.abspath(path))
     for entry in os.listdir(folder):
         if entry.startswith(f".{name}.") and entry.endswith(".tmp"):
-            _remove(os.path.join(folder, entry))
+            with suppress(OSError):
+                os.unlink(os.path.join(folder, entry))
     replace_file(path, json.dumps(fields, indent=1).encode() + b"\n")
+
+
+def _submit(url: str, fields: Mapping[str, str], post: Post, deadline: Deadline) -> Response:
+    """What an OAuth endpoint answers to a form with `fields`."""
+    return post(Request.post_form(url, fields, {"Accept": "application/json"}), deadline)
 
 
 def _oauth_error(response: Response) -> str:
     """The error word of a token endpoint's reply; "" for a success or when it gives none."""
-    try:
-        word = text_of(response.json(), "error") if response.status >= 400 else ""
-    except ValueError:
-        return ""
+    word = text_of(json_or_none(response.body), "error") if response.status >= 400 else ""
     return word if _ERROR_WORD.fullmatch(word) else ""
 
 
@@ -8107,11 +8054,8 @@ def _failed(response: Response, doing: str) -> WebError:
 
 def _token_reply(response: Response, doing: str) -> Dict[str, Any]:
     """The fields of a reply that has an access token; else a WebError."""
-    try:
-        fields = response.json() if response.status == 200 else None
-    except ValueError:
-        fields = None
-    if not isinstance(fields, dict) or not text_of(fields, "access_token"):
+    fields: Dict[str, Any] = json_or_none(response.body)
+    if response.status != 200 or not text_of(fields, "access_token"):
         raise _failed(response, doing)
     return fields
 
@@ -8132,10 +8076,9 @@ class OAuthToken:
     with it the login, since the old refresh token is spent. `clock` gives seconds since 1970.
     """
 
-    def __init__(self, path: str, client_id: str = "", endpoints: Optional[OAuthEndpoints] = None,
+    def __init__(self, path: str, client_id: str, endpoints: OAuthEndpoints,
                  clock: Callable[[], float] = time.time) -> None:
-        self.path, self._client_id, self._clock = path, client_id, clock
-        self._endpoints = endpoints or oauth_endpoints({})
+        self.path, self._client_id, self._endpoints, self._clock = path, client_id, endpoints, clock
         self._lock = new_lock()
         self._renewal: Optional[_Renewal] = None
         self._dead = ""  # a refresh token that was refused for good: not tried again
@@ -8146,15 +8089,11 @@ class OAuthToken:
         if self._is_fresh(token):
             return token.access
         try:
-            return self._renewed("", post, deadline)
+            return self.refreshed("", post, deadline)
         except WebError as error:
             if error.code == WEB_ABORTED or not token.access or self._clock() >= (token.expires_at or 0):
                 raise
             return token.access  # it still holds for a moment
-
-    def refresh_after_401(self, rejected: str, post: Post, deadline: Deadline) -> str:
-        """An access token other than `rejected`, which the API has just refused. To be called once per attempt."""
-        return self._renewed(rejected, post, deadline)
 
     def _is_fresh(self, token: Token) -> bool:
         """Whether `token` can be used as it is. One of unknown life time can, until a 401 says otherwise."""
@@ -8165,8 +8104,11 @@ class OAuthToken:
         life = token.expires_at - (token.obtained_at or token.expires_at - 2 * REFRESH_EARLY_SECONDS)
         return token.expires_at - self._clock() > max(0.0, min(REFRESH_EARLY_SECONDS, life / 2))
 
-    def _renewed(self, rejected: str, post: Post, deadline: Deadline) -> str:
-        """The access token after a refresh, which all waiting threads share."""
+    def refreshed(self, rejected: str, post: Post, deadline: Deadline) -> str:
+        """The access token after a refresh, which all waiting threads share.
+
+        It is another than `rejected`, which the API has just answered 401 to. To be called once per attempt.
+        """
         import threading
         for _ in range(2):  # the first may be one that began before `rejected` was refused
             with self._lock:
@@ -8208,9 +8150,9 @@ class OAuthToken:
                     return token.access
                 self._check_hope(token, rejected)
                 client_id = token.client_id or self._client_id or OAUTH_CLIENT_ID
-                response = post(Request.post_form(self._endpoints.token, {
+                response = _submit(self._endpoints.token, {
                     "grant_type": "refresh_token", "refresh_token": token.refresh, "client_id": client_id,
-                }, {"Accept": "application/json"}), Deadline(REFRESH_SECONDS))
+                }, post, Deadline(REFRESH_SECONDS))
                 if _oauth_error(response) != "invalid_grant":
                     reply = _token_reply(response, "the xAI sign-in was not refreshed")
                     _write_token(self.path, token_fields(reply, token.fields, client_id, self._clock()))
@@ -8235,7 +8177,6 @@ class OAuthToken:
 
 
 _OAUTH_TOKENS: Dict[Tuple[str, str, str], OAuthToken] = {}  # one object a file: its threads share one refresh
-_OAUTH_TOKENS_LOCK = new_lock()
 
 
 def oauth_token(settings: Settings) -> OAuthToken:
@@ -8245,20 +8186,7 @@ def oauth_token(settings: Settings) -> OAuthToken:
                        "another host", hint="Unset GROK_SEARCH_URL, or use GROK_SEARCH_API_KEY.", provider="grok")
     endpoints, client_id = oauth_endpoints(settings.environ), str(settings["GROK_SEARCH_OAUTH_CLIENT_ID"])
     key = (os.path.abspath(token_path(settings) or os.devnull), client_id, endpoints.token)
-    with _OAUTH_TOKENS_LOCK:
-        if key not in _OAUTH_TOKENS:
-            _OAUTH_TOKENS[key] = OAuthToken(token_path(settings), client_id, endpoints)
-        return _OAUTH_TOKENS[key]
-
-
-def oauth_key(settings: Settings, post: Post, deadline: Deadline) -> str:
-    """The access token to ask xAI with."""
-    return oauth_token(settings).access_token(post, deadline)
-
-
-def oauth_key_after_401(settings: Settings, rejected: str, post: Post, deadline: Deadline) -> str:
-    """Another access token than `rejected`, once xAI has answered 401 to it."""
-    return oauth_token(settings).refresh_after_401(rejected, post, deadline)
+    return _OAUTH_TOKENS.setdefault(key, OAuthToken(token_path(settings), client_id, endpoints))
 
 
 class _Login(NamedTuple):
@@ -8290,10 +8218,9 @@ def _finish_login(login: _Login, code: str, path: str, client_id: str, endpoints
                   deadline: Deadline) -> None:
     """The code is exchanged and the token file written."""
     remember_secret(code)
-    response = post(Request.post_form(endpoints.token, {
+    reply = _token_reply(_submit(endpoints.token, {
         "grant_type": "authorization_code", "code": code, "redirect_uri": login.redirect_uri, "client_id": client_id,
-        "code_verifier": login.verifier}, {"Accept": "application/json"}), deadline)
-    reply = _token_reply(response, "the login failed")
+        "code_verifier": login.verifier}, post, deadline), "the login failed")
     if jwt_claims(text_of(reply, "id_token")).get("nonce", login.nonce) != login.nonce:
         raise _login_is_over("the login failed: the answer belongs to another login")
     _save_login(path, reply, client_id, deadline)
@@ -8386,14 +8313,14 @@ def _wait_for_callback(listener: Any, callback: _Callback, deadline: Deadline) -
             connection.close()
 
 
-def login_loopback(path: str, client_id: str, post: Post, show: Callable[[str], None], *, port: int = OAUTH_PORT,
-                   endpoints: Optional[OAuthEndpoints] = None, seconds: float = LOGIN_SECONDS) -> None:
+def login_loopback(path: str, client_id: str, post: Post, show: Callable[[str], None], *, endpoints: OAuthEndpoints,
+                   port: int, seconds: float = LOGIN_SECONDS) -> None:
     """Logs in: shows a URL, waits on 127.0.0.1 for the browser to come back, writes the token file at `path`.
 
     `port` 0 takes any free one. No browser is started: a text browser could take over the terminal.
     """
     import socket
-    endpoints, deadline = endpoints or oauth_endpoints({}), Deadline(seconds)
+    deadline = Deadline(seconds)
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         if os.name == "posix":  # on Windows this would let another program take the port over
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -8437,9 +8364,8 @@ def code_of(pasted: str, state: str) -> str:
 
 
 def login_manual(path: str, client_id: str, post: Post, show: Callable[[str], None], ask: Callable[[str], str], *,
-                 endpoints: Optional[OAuthEndpoints] = None) -> None:
+                 endpoints: OAuthEndpoints) -> None:
     """Logs in without a listener: the user pastes the address that his browser could not open, or the code."""
-    endpoints = endpoints or oauth_endpoints({})
     login = _begin_login(client_id, endpoints, f"http://127.0.0.1:{OAUTH_PORT}/callback")
     show(f"Open this address in any browser:\n\n{login.url}\n\nAfter you have agreed, the browser is sent to a page of "
          "127.0.0.1 that it may be unable to open. Copy that page's address, or the code that is shown.")
@@ -8448,16 +8374,11 @@ def login_manual(path: str, client_id: str, post: Post, show: Callable[[str], No
 
 
 def login_device(path: str, client_id: str, post: Post, show: Callable[[str], None], *,
-                 endpoints: Optional[OAuthEndpoints] = None, wait: Optional[Callable[[float], Any]] = None) -> None:
+                 endpoints: OAuthEndpoints, wait: Optional[Callable[[float], Any]] = None) -> None:
     """Logs in by a code that the user types in on any device (RFC 8628). `wait` passes the seconds between polls."""
     import threading
-    endpoints = endpoints or oauth_endpoints({})
-    response = post(Request.post_form(endpoints.device, {"client_id": client_id, "scope": OAUTH_SCOPE},
-                                      {"Accept": "application/json"}), Deadline(REFRESH_SECONDS))
-    try:
-        start = response.json() if response.status == 200 else {}
-    except ValueError:
-        start = {}
+    response = _submit(endpoints.device, {"client_id": client_id, "scope": OAUTH_SCOPE}, post, Deadline(REFRESH_SECONDS))
+    start = json_or_none(response.body if response.status == 200 else b"")
     device_code = text_of(start, "device_code")
     address = text_of(start, "verification_uri_complete", "verification_uri")
     if not device_code or not address.startswith(("https://", endpoints.device.partition("/oauth2")[0] + "/")):
@@ -8472,8 +8393,7 @@ def login_device(path: str, client_id: str, post: Post, show: Callable[[str], No
     while deadline.left() > 0:
         wait(interval)
         try:
-            response = post(Request.post_form(endpoints.token, fields, {"Accept": "application/json"}),
-                            Deadline(REFRESH_SECONDS))
+            response = _submit(endpoints.token, fields, post, Deadline(REFRESH_SECONDS))
         except WebError as error:
             if not error.retryable:
                 raise
@@ -8566,42 +8486,38 @@ class TomlError(ValueError):
 
 _TOML_SPACE = Pattern(r"[ \t]*")
 _TOML_GAP = Pattern(r"(?:[ \t\n]|#[^\n]*)*")
-_TOML_BARE_KEY = Pattern(r"[A-Za-z0-9_-]+")
-_TOML_WORD = Pattern(r"[A-Za-z0-9_+.-]{1,400}")
-_TOML_PLAIN = Pattern(r'[^"\\\x00-\x08\n-\x1f\x7f]*')
-_TOML_PLAIN_LINES = Pattern(r'[^"\\\x00-\x08\x0b-\x1f\x7f]*')
+_TOML_LINE_END = Pattern(r"[ \t]*(?:#[^\n]*)?(?=\n|\Z)")
 _TOML_FORBIDDEN = Pattern(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
-_TOML_DATE = Pattern(r"(?a)\d{4}-\d\d-\d\d")
-_TOML_CLOCK = Pattern(r"(?a)\d\d:\d\d(?::\d\d(?:\.\d+)?)?")
-_TOML_OFFSET = Pattern(r"(?a)[Zz]|[+-]\d\d:\d\d")
-_TOML_INTEGER = Pattern(r"[+-]?(?:0|[1-9][0-9]*)|0x[0-9A-Fa-f]+|0o[0-7]+|0b[01]+")
-_TOML_FLOAT = Pattern(r"[+-]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|nan)")
-_TOML_BAD_UNDERSCORE = Pattern(r"(?<![0-9])_|_(?![0-9])")
-_TOML_BAD_UNDERSCORE_HEX = Pattern(r"(?<![0-9A-Fa-f])_|_(?![0-9A-Fa-f])")
-_TOML_HEX = Pattern(r"[0-9A-Fa-f]+")
-_TOML_ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", "e": "\x1b", '"': '"', "\\": "\\"}
-_TOML_HEX_ESCAPES = {"x": 2, "u": 4, "U": 8}
-_TOML_WORDS: Dict[str, Any] = {"true": True, "false": False}
+_TOML_BARE_KEY = Pattern(r"[A-Za-z0-9_-]+")
+_TOML_STRINGS = {  # by opening mark, longer marks first; up to two marks directly before the closing three are text
+    '"""': Pattern(r'"""\n?([^"\\]*(?:(?:\\[\s\S]|""?(?!"))[^"\\]*)*"{0,2})"""'),
+    "'''": Pattern(r"'''\n?([^']*(?:''?(?!')[^']*)*'{0,2})'''"),
+    '"': Pattern(r'"([^"\\\n]*(?:\\.[^"\\\n]*)*)"'),
+    "'": Pattern(r"'([^'\n]*)'"),
+}
+_TOML_ESCAPE = Pattern(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([ \t]*\n[ \t\n]*|[\s\S]))")
+_TOML_ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", "e": "\x1b", '"': '"', "\\": "\\", None: ""}
+_TOML_MOMENT = Pattern(r"(?a)(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d(?::\d\d(?:\.\d+)?)?)(?:[Zz]|[+-](\d\d:\d\d))?)?"
+                       r"|(\d\d:\d\d(?::\d\d(?:\.\d+)?)?)")
+_TOML_WORD = Pattern(r"[A-Za-z0-9_+.-]{0,400}")
+_TOML_INTEGER = Pattern(r"[+-]?(?:0|[1-9](?:_?[0-9])*)|0x[0-9A-Fa-f](?:_?[0-9A-Fa-f])*|0o[0-7](?:_?[0-7])*|0b[01](?:_?[01])*")
+_TOML_FLOAT = Pattern(r"[+-]?(?:(?:0|[1-9](?:_?[0-9])*)(?:\.[0-9](?:_?[0-9])*)?(?:[eE][+-]?[0-9](?:_?[0-9])*)?|inf|nan)")
 
 
 class _Toml:
     """A reader at work on one text: functions take and leave `position`.
 
-    Tables are told apart by how they came to be, as each may be added to in some ways only: by a header, by a dotted
-    key, as an inline table. Their ids are kept in sets; all of them live as long as `root`.
+    Tables are told apart by how they came to be, as each may be added to in some ways only. Ids serve as keys: all
+    tables live as long as `root`.
     """
 
     def __init__(self, text: str) -> None:
         self.text, self.position = text.replace("\r\n", "\n"), 0
         self.root: Dict[str, Any] = {}
-        self._by_header: set[int] = set()
-        self._by_dots: set[int] = set()
-        self._inline: set[int] = set()
-        self._table_lists: set[int] = set()
+        self._made_by: Dict[int, str] = {}  # id of a table or list of tables -> "header", "headers", "dots" or "braces"
 
-    def error(self, message: str, position: Optional[int] = None) -> TomlError:
-        at = self.position if position is None else position
-        return TomlError(message, self.text.count("\n", 0, at) + 1)
+    def error(self, message: str, position: int) -> TomlError:
+        return TomlError(message, self.text.count("\n", 0, position) + 1)
 
     def read(self) -> Dict[str, Any]:
         """The whole document."""
@@ -8615,68 +8531,58 @@ class _Toml:
                 table = self._header()
             else:
                 self._pair(table, 0)
-            self._end_line()
+            if not self._skip(_TOML_LINE_END):
+                raise self.error("something behind the value or header that does not belong there", self.position)
             self._skip(_TOML_GAP)
         return self.root
 
-    def _skip(self, pattern: Pattern) -> None:
-        self.position = pattern.match(self.text, self.position).end()
+    def _skip(self, pattern: Pattern) -> Optional[re.Match[str]]:
+        """What `pattern` matches here, passed; None when it does not."""
+        found: Optional[re.Match[str]] = pattern.match(self.text, self.position)
+        if found:
+            self.position = found.end()
+        return found
 
     def _takes(self, mark: str) -> bool:
         """Whether `mark` stands here; it is passed then."""
-        if not self.text.startswith(mark, self.position):
-            return False
-        self.position += len(mark)
-        return True
+        is_there = self.text.startswith(mark, self.position)
+        self.position += len(mark) * is_there
+        return is_there
 
     def _expect(self, mark: str) -> None:
         if not self._takes(mark):
-            raise self.error(f"expected {mark}")
-
-    def _end_line(self) -> None:
-        """Past blanks and a comment; only a line end or the end of the text may follow."""
-        self._skip(_TOML_SPACE)
-        end = self.text.find("\n", self.position)
-        end = len(self.text) if end < 0 else end
-        if self.position < end and self.text[self.position] != "#":
-            raise self.error("something behind the value or header that does not belong there")
-        self.position = end
+            raise self.error(f"expected {mark}", self.position)
 
     def _header(self) -> Dict[str, Any]:
         """The table that a `[header]` or `[[header]]` opens."""
         start = self.position
         is_list = self._takes("[[")
-        if not is_list:
-            self._expect("[")
+        self.position += not is_list
         *parents, name = self._key()
         self._expect("]]" if is_list else "]")
         table = self.root
         for parent in parents:
             table = self._step(table, parent, start)
-        there = table.get(name)
-        new: Dict[str, Any] = {}
-        if is_list:
-            if there is None:
-                there = table[name] = []
-                self._table_lists.add(id(there))
-            if id(there) not in self._table_lists:
-                raise self.error("a key or table that is defined twice", start)
-            there.append(new)
-            return new
-        if there is None:
-            there = table[name] = new
-        closed = (self._by_header, self._by_dots, self._inline)
-        if not isinstance(there, dict) or any(id(there) in ids for ids in closed):
+        if is_list and name not in table:
+            table[name] = []
+            self._made_by[id(table[name])] = "headers"
+        there: Any = table.setdefault(name, {})
+        kind = self._made_by.get(id(there))
+        opened: Dict[str, Any] = {}
+        if is_list and kind == "headers":
+            there.append(opened)
+            return opened
+        if is_list or kind or not isinstance(there, dict):
             raise self.error("a key or table that is defined twice", start)
-        self._by_header.add(id(there))
+        self._made_by[id(there)] = "header"
         return there
 
     def _step(self, table: Dict[str, Any], name: str, start: int) -> Dict[str, Any]:
         """The table `name` in `table` on the way of a header, made when missing; of a list of tables the last one."""
         there = table.setdefault(name, {})
-        if id(there) in self._table_lists:
+        if self._made_by.get(id(there)) == "headers":
             there = there[-1]
-        if not isinstance(there, dict) or id(there) in self._inline:
+        if not isinstance(there, dict) or self._made_by.get(id(there)) == "braces":
             raise self.error("a header that leads through something that is no open table", start)
         return there
 
@@ -8687,9 +8593,9 @@ class _Toml:
         for parent in parents:
             if parent not in table:
                 table[parent] = {}
-                self._by_dots.add(id(table[parent]))
+                self._made_by[id(table[parent])] = "dots"
             table = table[parent]
-            if not isinstance(table, dict) or id(table) in self._by_header | self._inline:
+            if not isinstance(table, dict) or self._made_by.get(id(table)) in ("header", "braces"):
                 raise self.error("a dotted key that adds to something that is closed", start)
         self._expect("=")
         self._skip(_TOML_SPACE)
@@ -8704,16 +8610,13 @@ class _Toml:
         while True:
             self._skip(_TOML_SPACE)
             mark = self.text[self.position:self.position + 1]
-            if mark == '"':
-                parts.append(self._basic())
-            elif mark == "'":
-                parts.append(self._literal())
+            if mark in ('"', "'"):
+                parts.append(self._string(mark))
             else:
-                found = _TOML_BARE_KEY.match(self.text, self.position)
+                found = self._skip(_TOML_BARE_KEY)
                 if not found:
-                    raise self.error("expected a key")
+                    raise self.error("expected a key", self.position)
                 parts.append(found.group())
-                self.position = found.end()
             self._skip(_TOML_SPACE)
             if not self._takes("."):
                 return parts
@@ -8721,155 +8624,74 @@ class _Toml:
     def _value(self, depth: int) -> Any:
         """The value that begins here. The recursion is bounded by MAX_TOML_DEPTH."""
         if depth > MAX_TOML_DEPTH:
-            raise self.error("nested too deep")
-        mark = self.text[self.position:self.position + 1]
-        if mark == '"':
-            return self._basic_lines() if self._takes('"""') else self._basic()
-        if mark == "'":
-            return self._literal_lines() if self._takes("'''") else self._literal()
-        if mark == "[":
-            return self._array(depth)
-        if mark == "{":
-            return self._inline_table(depth)
+            raise self.error("nested too deep", self.position)
+        for mark in _TOML_STRINGS:
+            if self.text.startswith(mark, self.position):
+                return self._string(mark)
+        if self._takes("["):
+            return [self._value(depth + 1) for _ in self._elements("]")]
+        if self._takes("{"):
+            table: Dict[str, Any] = {}
+            for _ in self._elements("}"):
+                self._pair(table, depth + 1)
+            self._made_by[id(table)] = "braces"
+            return table
         return self._moment() or self._word()
 
-    def _array(self, depth: int) -> List[Any]:
-        values: List[Any] = []
-        self._expect("[")
+    def _elements(self, end: str) -> Iterator[None]:
+        """Stops before each element up to `end`. Line ends and a last comma are allowed, in tables since TOML 1.1."""
         while True:
             self._skip(_TOML_GAP)
-            if self._takes("]"):
-                return values
-            values.append(self._value(depth + 1))
+            if self._takes(end):
+                return
+            yield
             self._skip(_TOML_GAP)
-            if not self._takes(",") and not self.text.startswith("]", self.position):
-                raise self.error("expected , or ] in an array")
+            if not self._takes(",") and not self.text.startswith(end, self.position):
+                raise self.error(f"expected , or {end}", self.position)
 
-    def _inline_table(self, depth: int) -> Dict[str, Any]:
-        """`{…}`; line ends and a last comma are allowed in it, as TOML 1.1 does."""
-        table: Dict[str, Any] = {}
-        self._expect("{")
-        while True:
-            self._skip(_TOML_GAP)
-            if self._takes("}"):
-                self._inline.add(id(table))
-                return table
-            self._pair(table, depth + 1)
-            self._skip(_TOML_GAP)
-            if not self._takes(",") and not self.text.startswith("}", self.position):
-                raise self.error("expected , or } in an inline table")
-
-    def _basic(self) -> str:
-        """A string in double quotes, on one line."""
-        start, pieces = self.position, []
-        self._expect('"')
-        while True:
-            found = _TOML_PLAIN.match(self.text, self.position)
-            pieces.append(found.group())
-            self.position = found.end()
-            if self._takes('"'):
-                return "".join(pieces)
-            if not self._takes("\\"):
-                raise self.error("a string that is not closed", start)
-            pieces.append(self._escape())
-
-    def _basic_lines(self) -> str:
-        start, pieces = self.position, []
-        self._takes("\n")
-        while True:
-            found = _TOML_PLAIN_LINES.match(self.text, self.position)
-            pieces.append(found.group())
-            self.position = found.end()
-            if self._takes('"""'):
-                return "".join(pieces) + self._quotes_before_end('"')
-            if self._takes('"'):
-                pieces.append('"')
-            elif self._takes("\\"):
-                pieces.append("" if self._joins_lines() else self._escape())
-            else:
-                raise self.error("a string that is not closed", start)
-
-    def _quotes_before_end(self, mark: str) -> str:
-        """Up to two quotation marks that stand directly before the closing three belong to the string."""
-        return mark * (self._takes(mark) + self._takes(mark))
-
-    def _joins_lines(self) -> bool:
-        """Whether a backslash ends its line here; the white space up to the next text is passed then."""
-        end = _TOML_SPACE.match(self.text, self.position).end()
-        if not self.text.startswith("\n", end):
-            return False
-        while end < len(self.text) and self.text[end] in " \t\n":
-            end += 1
-        self.position = end
-        return True
-
-    def _escape(self) -> str:
-        """The character that the escape behind a backslash stands for."""
-        kind = self.text[self.position:self.position + 1]
-        self.position += 1
-        if kind in _TOML_ESCAPES:
-            return _TOML_ESCAPES[kind]
-        digits = self.text[self.position:self.position + _TOML_HEX_ESCAPES.get(kind, 0)]
-        if not digits or not _TOML_HEX.fullmatch(digits) or len(digits) < _TOML_HEX_ESCAPES[kind]:
-            raise self.error("an unknown escape (a Windows path needs single quotes)", self.position - 2)
-        number = int(digits, 16)
-        if 0xD800 <= number <= 0xDFFF or number > 0x10FFFF:
-            raise self.error("an escape that is no character", self.position - 2)
-        self.position += len(digits)
-        return chr(number)
-
-    def _literal(self) -> str:
-        start = self.position
-        end = self.text.find("'", start + 1)
-        if end < 0 or "\n" in self.text[start:end]:
+    def _string(self, mark: str) -> str:
+        """The text of the string in `mark`s that begins here."""
+        start = self.position + len(mark)
+        found = self._skip(_TOML_STRINGS[mark])
+        if not found:
             raise self.error("a string that is not closed", start)
-        self.position = end + 1
-        return self.text[start + 1:end]
 
-    def _literal_lines(self) -> str:
-        self._takes("\n")
-        start = self.position
-        end = self.text.find("'''", start)
-        if end < 0:
-            raise self.error("a string that is not closed", start)
-        self.position = end + 3
-        return self.text[start:end] + self._quotes_before_end("'")
+        def unescaped(escape: re.Match[str]) -> str:
+            mark, number = escape.group(4), int(escape.group(1) or escape.group(2) or escape.group(3) or "0", 16)
+            if mark and "\n" in mark:
+                return ""  # the line goes on with the next text below
+            if mark not in _TOML_ESCAPES or 0xD800 <= number <= 0xDFFF or number > 0x10FFFF:
+                raise self.error("an unknown escape (a Windows path needs single quotes)", found.start(1) + escape.start())
+            return _TOML_ESCAPES[mark] or chr(number)
+
+        return str(_TOML_ESCAPE.sub(unescaped, found.group(1))) if mark[0] == '"' else found.group(1)
 
     def _moment(self) -> str:
         """A date, time or both, as it was written; "" when there is none here."""
         start = self.position
-        day = _TOML_DATE.match(self.text, start)
-        end = day.end() if day else start
-        behind = end + 1 if day and self.text[end:end + 1] in ("T", "t", " ") else end
-        clock = _TOML_CLOCK.match(self.text, behind) if behind > end or not day else None
-        end = clock.end() if clock else end
-        offset = _TOML_OFFSET.match(self.text, end) if day and clock else None
-        if not day and not clock:
+        found = self._skip(_TOML_MOMENT)
+        if not found:
             return ""
         from datetime import date, time
+        day, clock, offset, clock_alone = found.groups()
         try:
-            date.fromisoformat(day.group() if day else "2000-01-01")
-            time.fromisoformat(clock.group()[:8] if clock else "00:00")
-            time.fromisoformat(offset.group()[1:] or "00:00" if offset else "00:00")
+            date.fromisoformat(day or "2000-01-01")
+            time.fromisoformat((clock or clock_alone or "00:00")[:8])
+            time.fromisoformat(offset or "00:00")
         except ValueError:
-            raise self.error("no such date or time") from None
-        self.position = offset.end() if offset else end
-        return self.text[start:self.position]
+            raise self.error("no such date or time", start) from None
+        return found.group()
 
     def _word(self) -> Any:
         """A boolean or number."""
-        start = self.position
-        found = _TOML_WORD.match(self.text, start)
+        start, found = self.position, self._skip(_TOML_WORD)
         word = found.group() if found else ""
-        self.position += len(word)
-        if word in _TOML_WORDS:
-            return _TOML_WORDS[word]
-        if not (_TOML_BAD_UNDERSCORE_HEX if word.startswith("0x") else _TOML_BAD_UNDERSCORE).search(word):
-            word = word.replace("_", "")
-            if _TOML_INTEGER.fullmatch(word):
-                return int(word, 0)
-            if _TOML_FLOAT.fullmatch(word):
-                return float(word)
+        if word in ("true", "false"):
+            return word == "true"
+        if _TOML_INTEGER.fullmatch(word):
+            return int(word, 0)
+        if _TOML_FLOAT.fullmatch(word):
+            return float(word)
         raise self.error("expected a value (text needs quotes)", start)
 
 
@@ -9211,14 +9033,14 @@ def bearer(endpoint: Endpoint) -> Dict[str, str]:
     return {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
 
 
-def date_days_ago(today: str, days: Optional[int]) -> str:
-    """The ISO date `days` before the ISO date `today`; "" when either is missing."""
-    if not days or not iso_date(today):
+def _first_day(query: SearchQuery) -> str:
+    """ISO date of the oldest day that is wanted; "" without such a limit, or when `today` is not known."""
+    if not query.recency_days:
         return ""
     import datetime
     try:
-        return (datetime.date.fromisoformat(iso_date(today)) - datetime.timedelta(days=days)).isoformat()
-    except (ValueError, OverflowError):  # 31 February, or before year 1
+        return (datetime.date.fromisoformat(query.today) - datetime.timedelta(days=query.recency_days)).isoformat()
+    except (ValueError, OverflowError):  # no date, 31 February, or before year 1
         return ""
 
 
@@ -9361,10 +9183,7 @@ def _spoken(value: Any) -> str:
 
 def _json_or_none(response: Response) -> Any:
     """The JSON of an error reply; None when it is none, or larger than any error is."""
-    try:
-        return response.json() if len(response.body) <= _MAX_ERROR_BYTES else None
-    except ValueError:
-        return None
+    return json_or_none(response.body) if len(response.body) <= _MAX_ERROR_BYTES else None
 
 
 def _vendor_text(response: Response) -> str:
@@ -9485,27 +9304,22 @@ def coded_error(provider_id: str, error: str, message: str, *, status: Optional[
                     retry_after_seconds=retry_after_seconds)
 
 
-def invalid_reply(provider_id: str, why: str, host: str = "") -> WebError:
-    """The error for a 200 that cannot be used: HTML, broken JSON, `success: false`; `why` completes "the reply"."""
-    at = f" from {host}" if host else ""
-    return coded_error(provider_id, "invalid", f"the reply{at} {why}. Check the provider's base URL and model.")
+def invalid_reply(provider_id: str, url: str, why: str = "lacks the fields that it should have") -> WebError:
+    """The error for a 200 from `url` that cannot be used: HTML, broken JSON; `why` completes "the reply"."""
+    return coded_error(provider_id, "invalid", f"the reply from {host_of(url)} {why}. Check the provider's base URL and model.")
 
 
 def reply_object(provider_id: str, response: Response) -> Dict[str, Any]:
     """The JSON object of a reply; WebError WEB_PROVIDER_RESPONSE_INVALID for HTML, an empty body or other JSON."""
-    host = host_of(response.url)
-    text = response.text().lstrip()
-    if not text:
-        raise invalid_reply(provider_id, "is empty", host)
+    text, value, why = response.text().lstrip(), None, "is empty"
     if text.startswith("<"):
-        raise invalid_reply(provider_id, "is a web page, not JSON (a login or error page?)", host)
-    try:
-        value = parse_json(text)
-    except ValueError:
-        cut = response.truncated or response.incomplete
-        raise invalid_reply(provider_id, "was cut off" if cut else "is not JSON", host) from None
+        why = "is a web page, not JSON (a login or error page?)"
+    elif text:
+        value, why = json_or_none(text), "is not a JSON object"
+        if value is None and (response.truncated or response.incomplete):
+            why = "was cut off"
     if not isinstance(value, dict):
-        raise invalid_reply(provider_id, "is not a JSON object", host)
+        raise invalid_reply(provider_id, response.url, why)
     return value
 
 
@@ -9607,7 +9421,7 @@ def _prompt(query: SearchQuery, applied: Sequence[str]) -> str:
     """The question, with the limits in words that are not among the filters `applied` by the API."""
     limits = []
     if query.recency_days and "recency_days" not in applied:
-        since = date_days_ago(query.today, query.recency_days)
+        since = _first_day(query)
         after = f", that is on or after {since}" if since else ""
         limits.append(f"Use only pages published within the last {query.recency_days} days{after}.")
     if query.include_domains and "include_domains" not in applied:
@@ -9646,7 +9460,7 @@ def build_grok_search(query: SearchQuery, endpoint: Endpoint) -> Request:
         tool["filters"] = domains
     tools = [tool]
     if endpoint.options.get("GROK_SEARCH_X_SEARCH") and not query.include_domains:  # posts lie at none of those sites
-        since = date_days_ago(query.today, query.recency_days)
+        since = _first_day(query)
         tools.append({"type": "x_search", **({"from_date": since} if since else {})})
     return Request.post_json(join_endpoint(endpoint.url, "v1/responses"), {
         "model": endpoint.model or None, "instructions": _instructions(query),
@@ -9699,7 +9513,7 @@ def follow_responses_search(request: Request, response: Response) -> Optional[Re
 def build_perplexity_search(query: SearchQuery, endpoint: Endpoint) -> Request:
     """POST /v1/responses of the Agent API, which answers 400 to unknown fields; dates are MM/DD/YYYY."""
     names = (query.include_domains or tuple(f"-{domain}" for domain in query.exclude_domains))[:MAX_DOMAINS]
-    since = date_days_ago(query.today, query.recency_days)
+    since = _first_day(query)
     filters: Dict[str, Any] = {}
     if names:
         filters["search_domain_filter"] = list(names)
@@ -9838,7 +9652,7 @@ def read_answer_object(provider_id: str, response: Response) -> Dict[str, Any]:
     if text.startswith(("data:", "event:", ":", "id:", "retry:")):
         body = _object_of_events(event for event in event_data(text) if isinstance(event, dict))
         if not body:
-            raise invalid_reply(provider_id, "is a stream without any content", host_of(response.url))
+            raise invalid_reply(provider_id, response.url, "is a stream without any content")
     else:
         body = reply_object(provider_id, response)
     answers = [body[name] for name in ("output", "choices", "content") if isinstance(body.get(name), list)]
@@ -9846,7 +9660,7 @@ def read_answer_object(provider_id: str, response: Response) -> Dict[str, Any]:
     if body.get("status") == "failed" or (has_failed and not any(answers)):
         raise _told_failure(provider_id, body, response)
     if not answers:
-        raise invalid_reply(provider_id, "holds no answer of a known form", host_of(response.url))
+        raise invalid_reply(provider_id, response.url, "holds no answer of a known form")
     return body
 
 
@@ -9939,21 +9753,14 @@ def _message_of_events(kinds: Dict[str, List[Dict[str, Any]]]) -> Dict[str, Any]
     for (at, name), parts in pieces.items():
         block = blocks.setdefault(at, {"type": "text"})
         if name == "partial_json":  # what a tool was asked: goes back as it was where a paused turn is continued
-            block["input"] = _json_or("".join(parts), block.get("input"))
+            given = json_or_none("".join(parts))
+            block["input"] = block.get("input") if given is None else given
         else:
             block[name] = "".join([block[name] if isinstance(block.get(name), str) else "", *parts])
     message = {**dict_of(kinds["message_start"][0], "message"), "content": list(blocks.values())}
     for event in kinds.get("message_delta", []):
         message.update(dict_of(event, "delta"))
     return message
-
-
-def _json_or(text: str, otherwise: Any) -> Any:
-    """`text` as JSON, or `otherwise` when it is none."""
-    try:
-        return parse_json(text)
-    except ValueError:
-        return otherwise
 
 
 def _text_of_content(content: Any) -> str:
@@ -10274,11 +10081,8 @@ def parse_chat_search(response: Response) -> SearchReply:
 
 def parse_perplexity_search(response: Response) -> SearchReply:
     """The Agent API's form, and those that gateways speak: the retired Sonar's, and the Search API's (no answer)."""
-    try:
-        body = response.json()
-    except ValueError:
-        body = None
-    if list_of(body, "results") or (isinstance(body, dict) and body.get("results") == []):
+    body = json_or_none(response.body)
+    if isinstance(body, dict) and isinstance(body.get("results"), list):
         return SearchReply(sources=sources_from(body["results"], lambda item: _read_source(item, False)),
                            reason="content_empty", message="perplexity: the Search API answered, which writes no text")
     return read_answer("perplexity", response)
@@ -10393,11 +10197,6 @@ _ALL_FILTERS = ("recency_days", "include_domains", "exclude_domains")
 
 # ---- helpers
 
-def _first_day(query: SearchQuery) -> str:
-    """ISO date of the oldest day that is wanted; "" without such a limit, or when `today` is not known."""
-    return date_days_ago(query.today, query.recency_days)
-
-
 def _wider_code(days: Optional[int], codes: Sequence[str]) -> Optional[str]:
     """Of the codes for day, week, month and year, the shortest that `days` fit into; None for more than a year."""
     return next((code for span, code in zip((1, 7, 31, 366), codes) if days and days <= span), None)
@@ -10462,17 +10261,10 @@ _STOP_WORDS = frozenset("a about an and are be best between can did do does expl
 
 def _reply_of(provider: Provider, response: Response) -> Dict[str, Any]:
     """The JSON object of a reply; WebError for any other body and for an error that came with status 200."""
-    if response.body.lstrip()[:1] == b"<":
-        raise _unusable(provider, response, f"is a web page ({response.content_type or 'of no type'}), not JSON")
     reply = reply_object(provider.id, response)
     if reply.get("success") is False or reply.get("error"):
         raise provider_error(provider, response)
     return reply
-
-
-def _unusable(provider: Provider, response: Response, why: str = "lacks the fields that it should have") -> WebError:
-    """The error for a reply of another shape than the API's."""
-    return invalid_reply(provider.id, why, host_of(response.url))
 
 
 def _list_in(provider: Provider, response: Response, *path: str) -> List[Any]:
@@ -10481,7 +10273,7 @@ def _list_in(provider: Provider, response: Response, *path: str) -> List[Any]:
     for key in path:
         place = place.get(key) if isinstance(place, dict) else None
     if not isinstance(place, list):
-        raise _unusable(provider, response)
+        raise invalid_reply(provider.id, response.url)
     return place[:MAX_LIST_ITEMS]
 
 
@@ -10514,8 +10306,9 @@ def _text_or_first(item: Mapping[str, Any], *keys: str) -> str:
     return ""
 
 
-def _day_of(seconds: Optional[float]) -> str:
-    """ISO date of a Unix time; "" for None and for what is no sane time."""
+def creation_day(item: Any) -> str:
+    """ISO date of `creation_date`, seconds since 1970; "" when that is missing or no sane time."""
+    seconds = number_of(item, "creation_date")
     return time.strftime("%Y-%m-%d", time.gmtime(seconds)) if seconds and 0 < seconds < 1e11 else ""
 
 
@@ -10579,7 +10372,7 @@ def parse_tavily_fetch(response: Response) -> Page:
     if page is None:
         failed = list_of(reply, "failed_results")
         if not failed and "results" not in reply:
-            raise _unusable(TAVILY, response)
+            raise invalid_reply(TAVILY.id, response.url)
         raise _target_error(TAVILY, text_of(failed[0], "error") if failed else "")
     return _extracted(text_of(page, "raw_content"), text_of(page, "title"), text_of(page, "url"))
 
@@ -10656,7 +10449,7 @@ def parse_firecrawl_search(response: Response) -> SearchReply:
     """Sources from `data`: in v2 an object whose sections may all be missing, in v1 a list. News dates are relative."""
     data = _reply_of(FIRECRAWL, response).get("data")
     if not isinstance(data, (dict, list)):
-        raise _unusable(FIRECRAWL, response)
+        raise invalid_reply(FIRECRAWL.id, response.url)
     return SearchReply(sources=_listed(
         data if isinstance(data, list) else list_of(data, "web") + list_of(data, "news"),
         snippet=lambda item: text_of(item, "description", "snippet"), published="date", content="markdown"))
@@ -10674,7 +10467,7 @@ def parse_firecrawl_fetch(response: Response) -> Page:
     """The page in `data`, of the status in `metadata.statusCode`; without text WEB_FETCH_FAILED of that status."""
     data = _reply_of(FIRECRAWL, response).get("data")
     if not isinstance(data, dict):
-        raise _unusable(FIRECRAWL, response)
+        raise invalid_reply(FIRECRAWL.id, response.url)
     metadata = dict_of(data, "metadata")
     text, status = text_of(data, "markdown"), _http_status(metadata, "statusCode")
     if not text:
@@ -10702,10 +10495,7 @@ def parse_firecrawl_map(response: Response) -> MapReply:
 
 def explain_firecrawl(response: Response) -> Optional[Tuple[str, str]]:
     """Failures of the target are told by codes SCRAPE_…, the caps of keyless use by KEYLESS_…."""
-    try:
-        code = text_of(response.json(), "code")
-    except ValueError:
-        return None
+    code = text_of(_json_or_none(response), "code")
     if code.startswith("SCRAPE_"):
         return "target", "Check the address, or try another extractor."
     if code.startswith("KEYLESS_"):
@@ -10761,7 +10551,7 @@ def parse_exa_fetch(response: Response) -> Page:
     page = next((item for item in list_of(reply, "results") if text_of(item, "text")), None)
     if page is None:
         if "results" not in reply and "statuses" not in reply:
-            raise _unusable(EXA, response)
+            raise invalid_reply(EXA.id, response.url)
         error = next((dict_of(item, "error") for item in list_of(reply, "statuses") if dict_of(item, "error")), {})
         raise _target_error(EXA, text_of(error, "tag"), _http_status(error, "httpStatusCode"))
     return _extracted(text_of(page, "text"), text_of(page, "title"), text_of(page, "url"),
@@ -10797,7 +10587,7 @@ def parse_brave_search(response: Response) -> SearchReply:
     if isinstance(reply.get("grounding"), dict):
         return SearchReply(sources=_brave_context(reply))
     if not any(isinstance(reply.get(key), kind) for key, kind in (("web", dict), ("query", dict), ("type", str))):
-        raise _unusable(BRAVE, response)
+        raise invalid_reply(BRAVE.id, response.url)
     return SearchReply(sources=_listed(
         list_of(dict_of(reply, "web"), "results"), published="page_age",
         snippet=lambda item: SNIPPET_JOINT.join(filter(None, [text_of(item, "description"),
@@ -10868,7 +10658,7 @@ def parse_deepseek_fetch(response: Response) -> Page:
     """The page as Markdown; `title` may be ""."""
     reply = _reply_of(DEEPSEEK, response)
     if "content" not in reply:
-        raise _unusable(DEEPSEEK, response)
+        raise invalid_reply(DEEPSEEK.id, response.url)
     if not text_of(reply, "content"):
         raise _target_error(DEEPSEEK, "")
     return _extracted(text_of(reply, "content"), text_of(reply, "title"), "")
@@ -10911,7 +10701,7 @@ def parse_you_search(response: Response) -> SearchReply:
     """Sources from `results.web[]`, then `results.news[]`; a section without results may be missing."""
     results = _reply_of(YOU, response).get("results")
     if not isinstance(results, dict):
-        raise _unusable(YOU, response)
+        raise invalid_reply(YOU.id, response.url)
     return SearchReply(sources=_listed(
         list_of(results, "web") + list_of(results, "news"), published="page_age",
         snippet=lambda item: " ".join(_texts(item, "snippets")) or text_of(item, "description"),
@@ -10958,7 +10748,7 @@ def parse_searxng_search(response: Response) -> SearchReply:
     """
     reply = _reply_of(SEARXNG, response)
     if not isinstance(reply.get("results"), list):
-        raise _unusable(SEARXNG, response)
+        raise invalid_reply(SEARXNG.id, response.url)
     sources = _listed(list_of(reply, "results"), snippet="content", published="publishedDate", score="score")
     sources = sources or _listed(_searxng_boxes(reply), snippet="content")
     silent = _searxng_silent_engines(reply)
@@ -11025,7 +10815,7 @@ def parse_jina_fetch(response: Response) -> Page:
     reply = _reply_of(JINA, response)
     data = reply.get("data")
     if not isinstance(data, dict):
-        raise provider_error(JINA, response) if text_of(reply, "name", "message") else _unusable(JINA, response)
+        raise provider_error(JINA, response) if text_of(reply, "name", "message") else invalid_reply(JINA.id, response.url)
     warned = _JINA_TARGET_STATUS.search(text_of(data, "warning")[:1_000])
     status = int(warned.group(1)) if warned else None
     if not text_of(data, "content"):
@@ -11076,7 +10866,7 @@ def parse_duckduckgo_search(response: Response) -> SearchReply:
     if not sources and any(mark in response.body for mark in _DUCKDUCKGO_CHALLENGE):
         raise provider_error(DUCKDUCKGO, response)
     if not sources and not any(mark in response.body for mark in _DUCKDUCKGO_PAGE):
-        raise _unusable(DUCKDUCKGO, response, "is no result page of DuckDuckGo")
+        raise invalid_reply(DUCKDUCKGO.id, response.url, "is no result page of DuckDuckGo")
     return SearchReply(sources=sources)
 
 
@@ -11194,11 +10984,7 @@ def parse_wikipedia_search(response: Response) -> SearchReply:
 
 def explain_wikipedia(response: Response) -> Optional[Tuple[str, str]]:
     """Errors come with status 200 and a code in `error.code`."""
-    try:
-        error = dict_of(response.json(), "error")
-    except ValueError:
-        return None
-    code = text_of(error, "code")
+    code = text_of(dict_of(_json_or_none(response), "error"), "code")
     if not code:
         return None
     return "rate" if code == "ratelimited" else "server" if code in ("maxlag", "readonly") else "bad_request", ""
@@ -11230,9 +11016,9 @@ def parse_stackexchange_search(response: Response) -> SearchReply:
     """Sources from `items[]`. With nothing but a `backoff` the reply is WEB_PROVIDER_RATE_LIMITED for that long."""
     reply = _reply_of(STACKEXCHANGE, response)
     if not isinstance(reply.get("items"), list):
-        raise _unusable(STACKEXCHANGE, response)
+        raise invalid_reply(STACKEXCHANGE.id, response.url)
     sources = _listed(list_of(reply, "items"), url=_question_url, snippet=_question_facts,
-                      published=lambda item: _day_of(number_of(item, "creation_date")))
+                      published=creation_day)
     backoff = number_of(reply, "backoff") or 0.0
     if backoff > 0 and not sources:
         raise coded_error(STACKEXCHANGE.id, "rate", f"a pause of {backoff:.0f} s is asked for", status=response.status,
@@ -11397,23 +11183,29 @@ _ARXIV_SYNTAX = Pattern(r"[\[\](){}:\"+]+|\b(?:AND|OR|ANDNOT)\b")
 
 
 def parse_arxiv_search(response: Response) -> SearchReply:
-    """Sources from the `entry` elements of an Atom feed; errors come as an entry too.
-
-    Cut up by its tags, as the feed is flat and an XML parser would have to be guarded against entity bombs.
-    """
-    head, *entries = response.text().split("<entry>")
-    if "<feed" not in head:
-        raise _unusable(ARXIV, response, "is no Atom feed")
-    items = [{name: _atom_text(entry, name) for name in ("id", "title", "summary", "published")} for entry in entries]
-    if any("/api/errors" in item["id"] for item in items):
-        raise coded_error(ARXIV.id, "bad_request", clean_words(items[0]["summary"]), status=response.status)
+    """Sources from the `entry` elements of an Atom feed; errors come as an entry too."""
+    feed = response.text()
+    if "<feed" not in feed:
+        raise invalid_reply(ARXIV.id, response.url, "is no Atom feed")
+    items = [{name: texts[0] for name, texts in entry.items()} for entry in atom_entries(feed)]
+    if any("/api/errors" in text_of(item, "id") for item in items):
+        raise coded_error(ARXIV.id, "bad_request", clean_words(text_of(items[0], "summary")), status=response.status)
     return SearchReply(sources=_listed(items, url="id", snippet="summary", published="published"))
 
 
-def _atom_text(entry: str, name: str) -> str:
-    """What stands between the first `<name…>` and `</name>` of an entry, as it stands in the markup."""
-    head = entry.partition(f"</{name}>")[0]
-    return head.partition(f"<{name}")[2].partition(">")[2].strip() if head != entry else ""
+def atom_entries(feed: str) -> List[Dict[str, List[str]]]:
+    """Of each entry of an Atom feed, the texts of its elements by their local names, as markup: `&amp;` stays."""
+    entries: List[Dict[str, List[str]]] = []
+    name, in_entry = "", False
+    for event in xml_events(feed):
+        if event.kind != "text":
+            name = event.local_name if event.kind == "start" else ""
+            in_entry = in_entry if event.local_name != "entry" else event.kind == "start"
+            if name == "entry":
+                entries.append({})
+        elif in_entry and name and event.raw.strip():
+            entries[-1].setdefault(name, []).append(feed[event.start:event.end])
+    return entries
 
 
 ARXIV = Provider(
@@ -11430,7 +11222,7 @@ def parse_mwmbl_search(response: Response) -> SearchReply:
     """Sources from the list that the reply is; titles and extracts are lists of pieces."""
     items = response.json()
     if not isinstance(items, list):
-        raise _unusable(MWMBL, response)
+        raise invalid_reply(MWMBL.id, response.url)
     return SearchReply(sources=_listed(items, title=lambda item: _pieces(item, "title"),
                                        snippet=lambda item: _pieces(item, "extract")))
 
@@ -11504,13 +11296,9 @@ def _can_apply(member: Provider, query: SearchQuery) -> bool:
     site = _MEMBER_SITES.get(member.id, "")
     if not site:  # sources of any site: those of excluded ones are dropped from the reply
         return not query.include_domains
-    included = not query.include_domains or any(_is_within(site, name) or _is_within(name, site)
+    included = not query.include_domains or any(host_matches(site, name) or host_matches(name, site)
                                                 for name in query.include_domains)
-    return included and not any(_is_within(site, name) for name in query.exclude_domains)
-
-
-def _is_within(host: str, domain: str) -> bool:
-    return host == domain or host.endswith("." + domain)
+    return included and not any(host_matches(site, name) for name in query.exclude_domains)
 
 
 def member_url(member: Provider, gateway: str) -> str:
@@ -11549,20 +11337,21 @@ MAX_DISCUSSION_CHARS = 500_000  # of an issue or question with all that was said
 SHELL_CHARS = 200  # an HTML page with less text than this has its content elsewhere
 
 # First path segments of github.com that are no accounts.
-_GITHUB_PLACES = frozenset(
-    "about account advisories apps codespaces collections contact copilot customer-stories dashboard discussions edu "
-    "enterprise events explore features gist gists github-copilot issues join login logout marketplace models new "
-    "notifications open-source organizations orgs partners pricing pulls readme resources search security sessions "
-    "settings site skills solutions sponsors stars team topics trending trust-center users watching why-github".split())
-_OWNER = Pattern(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z")
-_REPOSITORY = Pattern(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,100}\Z")
-_NUMBER = Pattern(r"[0-9]{1,12}\Z")
-_STACK_HOST = Pattern(
-    r"(?:(?:(?:pt|es|ru|ja|meta)\.)?stackoverflow\.com"
+_GITHUB_PLACES = (
+    "about|account|advisories|apps|codespaces|collections|contact|copilot|customer-stories|dashboard|discussions|edu|"
+    "enterprise|events|explore|features|gist|gists|github-copilot|issues|join|login|logout|marketplace|models|new|"
+    "notifications|open-source|organizations|orgs|partners|pricing|pulls|readme|resources|search|security|sessions|"
+    "settings|site|skills|solutions|sponsors|stars|team|topics|trending|trust-center|users|watching|why-github")
+_GITHUB_HOST = r"(?:www\.)?github\.com"
+_REPOSITORY = (rf"/(?!(?i:{_GITHUB_PLACES})/)([A-Za-z0-9][A-Za-z0-9_-]{{0,99}})"
+               r"/(?!\.\.?[/?]|\.\.?\Z)([A-Za-z0-9._-]{1,100})")
+_END = r"/?(?:\?.*)?"
+_STACK_HOST = (
+    r"(?:www\.)?((?:(?:pt|es|ru|ja|meta)\.)?stackoverflow\.com"
     r"|(?:meta\.)?(?:serverfault\.com|superuser\.com|askubuntu\.com|mathoverflow\.net)|stackapps\.com"
-    r"|(?!(?:api|chat|data|openid)\.)[a-z0-9-]+(?:\.meta)?\.stackexchange\.com)\Z")
-_ARXIV_PATH = Pattern(
-    r"/(abs|pdf)/((?:[0-9]{4}\.[0-9]{4,5}|[a-z-]+(?:\.[A-Z]{2})?/[0-9]{7})(?:v[0-9]{1,2})?)(?:\.pdf)?/?\Z")
+    r"|(?!(?:api|chat|data|openid)\.)[a-z0-9-]+(?:\.meta)?\.stackexchange\.com)")
+_ARXIV_PATH = (
+    r"/(abs|pdf)/((?:[0-9]{4}\.[0-9]{4,5}|[a-z-]+(?:\.[A-Z]{2})?/[0-9]{7})(?:v[0-9]{1,2})?)(?:\.pdf)?/?")
 _WIKIPEDIA_HOST = Pattern(r"([a-z][a-z0-9-]{1,15})(?:\.m)?\.wikipedia\.org\Z")
 _OTHER_NAMESPACE = Pattern(r"[^:/]+:(?![ _])")  # `Talk:X`, in any language; `Star Wars: A New Hope` is an article
 _COMMENT_REFERENCE = Pattern(r" {0,3}\[(?://|#|_|comment)\]:")  # a link definition that nothing refers to: a comment
@@ -11612,7 +11401,7 @@ def _refusal(host: str, response: Response) -> WebError:
 
 
 if TYPE_CHECKING:
-    Match = Tuple[str, ...]
+    Match = Tuple[Any, ...]  # strings, None where a group took no part
 
 
 class Specialist(NamedTuple):
@@ -11722,44 +11511,6 @@ def _by(item: Any, person: str = "user", name: str = "login") -> str:
 _GITHUB_JSON = "application/vnd.github+json"
 
 
-def _github_path(url: Url) -> Tuple[str, ...]:
-    """The path segments of a repository's page; () for anything else."""
-    if url.host not in ("github.com", "www.github.com"):
-        return ()
-    parts = tuple(url.target.partition("?")[0].strip("/").split("/"))
-    is_repository = (len(parts) >= 2 and parts[0].lower() not in _GITHUB_PLACES
-                     and _OWNER.match(parts[0]) and _REPOSITORY.match(parts[1]))
-    return parts if is_repository else ()
-
-
-def _match_numbered(word: str) -> Callable[[Url], Optional[Match]]:
-    """A matcher for /OWNER/REPOSITORY/`word`/NUMBER and nothing below it."""
-    def matches(url: Url) -> Optional[Match]:
-        parts = _github_path(url)
-        is_one = len(parts) == 4 and parts[2] == word and _NUMBER.match(parts[3])
-        return (parts[0], parts[1], parts[3]) if is_one else None
-    return matches
-
-
-def _match_release(url: Url) -> Optional[Match]:
-    parts = _github_path(url)
-    if parts[2:] == ("releases", "latest"):
-        return (parts[0], parts[1], "latest")
-    is_tag = parts[2:4] == ("releases", "tag") and len(parts) > 4
-    return (parts[0], parts[1], "tags/" + "%2F".join(parts[4:])) if is_tag else None
-
-
-def _match_readme(url: Url) -> Optional[Match]:
-    parts = _github_path(url)
-    query = url.target.partition("?")[2]
-    return parts if len(parts) == 2 and query in ("", "tab=readme-ov-file") else None
-
-
-def _match_blob(url: Url) -> Optional[Match]:
-    parts = _github_path(url)
-    return (parts[0], parts[1], "/".join(parts[3:])) if len(parts) >= 5 and parts[2] == "blob" else None
-
-
 def _load_issue(match: Match, api: SiteApi) -> Page:
     """An issue or pull request with what was said about it.
 
@@ -11820,8 +11571,9 @@ def _comment(item: Dict[str, Any]) -> str:
 
 
 def _load_release(match: Match, api: SiteApi) -> Page:
-    """The notes of a release, with the names of its files."""
-    owner, repository, which = match
+    """The notes of a release (the latest, without a tag), with the names of its files."""
+    owner, repository, tag = match
+    which = "tags/" + tag.replace("/", "%2F") if tag else "latest"
     release = api.object("api.github.com", f"/repos/{owner}/{repository}/releases/{which}", accept=_GITHUB_JSON,
                          proof="tag_name")
     tag, date = text_of(release, "tag_name"), iso_date(release.get("published_at"))
@@ -11880,21 +11632,11 @@ def _load_blob(match: Match, api: SiteApi) -> Page:
 # -- Stack Exchange --
 
 
-def _match_question(url: Url) -> Optional[Match]:
-    """(site, `questions` or `answers`, id) of /questions/ID/…, /q/ID and /a/ID."""
-    host = url.host[4:] if url.host.startswith("www.") else url.host
-    parts = url.target.partition("?")[0].strip("/").split("/")
-    kind = {"questions": "questions", "q": "questions", "a": "answers"}.get(parts[0])
-    if kind is None or len(parts) < 2 or not _NUMBER.match(parts[1]) or not _STACK_HOST.match(host):
-        return None
-    return (host, kind, parts[1])
-
-
 def _load_question(match: Match, api: SiteApi) -> Page:
     """A question with its best answers, bodies from HTML. `site` may be the site's host name."""
     site, kind, number = match
     params = {"site": site, "filter": "withbody"}
-    path = f"/2.3/questions/{number}" if kind == "questions" else f"/2.3/answers/{number}/questions"
+    path = f"/2.3/answers/{number}/questions" if kind == "a" else f"/2.3/questions/{number}"
     found = list_of(api.object("api.stackexchange.com", path, params), "items")
     question = found[0] if found and isinstance(found[0], dict) else {}
     identifier = number_of(question, "question_id")
@@ -11912,31 +11654,20 @@ def _load_question(match: Match, api: SiteApi) -> Page:
     home = f"https://{site}/questions/{identifier:.0f}"
     tags = ", ".join(tag for tag in list_of(question, "tags") if isinstance(tag, str))
     facts = _facts("Question", f"score {number_of(question, 'score') or 0:.0f}", _by(question, "owner", "display_name"),
-                   _unix_date(question), f"tags: {tags}" if tags else "")
+                   creation_day(question), f"tags: {tags}" if tags else "")
     parts = (facts, html_to_markdown(text_of(question, "body"), home), *(_answer(answer, home) for answer in answers))
     return _discussion(plain_words(text_of(question, "title"), MAX_TITLE_CHARS), parts, notes,
-                       published_date=_unix_date(question), url=home)
+                       published_date=creation_day(question), url=home)
 
 
 def _answer(answer: Dict[str, Any], home: str) -> str:
     kind = "Accepted answer" if answer.get("is_accepted") is True else "Answer"
     head = _facts(kind, f"score {number_of(answer, 'score') or 0:.0f}", _by(answer, "owner", "display_name"),
-                  _unix_date(answer))
+                  creation_day(answer))
     return f"## {head}\n\n{html_to_markdown(text_of(answer, 'body'), home)}"
 
 
-def _unix_date(item: Any) -> str:
-    """The day of `creation_date`, seconds since 1970; "" when it is none."""
-    seconds = number_of(item, "creation_date")
-    return time.strftime("%Y-%m-%d", time.gmtime(seconds)) if seconds and 0 < seconds < 1e11 else ""
-
-
 # -- arXiv --
-
-
-def _match_arxiv(url: Url) -> Optional[Match]:
-    found = _ARXIV_PATH.match(url.target) if url.host in ("arxiv.org", "www.arxiv.org", "export.arxiv.org") else None
-    return (found.group(1), found.group(2)) if found else None
 
 
 def _load_arxiv(match: Match, api: SiteApi) -> Page:
@@ -11946,7 +11677,7 @@ def _load_arxiv(match: Match, api: SiteApi) -> Page:
     """
     kind, identifier = match
     feed = api.get("export.arxiv.org", "/api/query", {"id_list": identifier, "max_results": 1}).text()
-    fields = _entry_fields(feed)
+    fields = next(iter(atom_entries(feed)), {})
     title = plain_words(fields.get("title", [""])[0], MAX_TITLE_CHARS)
     if not title or "/api/errors" in fields.get("id", [""])[0]:
         raise WebError(WEB_FETCH_FAILED, f"arxiv.org has no paper {identifier}")
@@ -11961,23 +11692,6 @@ def _load_arxiv(match: Match, api: SiteApi) -> Page:
     text = "\n\n".join((f"# {title}", facts, "## Abstract", abstract, *(("## Full text", body) if body else ())))
     notes = () if body else (f"abstract only; the paper itself: https://arxiv.org/pdf/{identifier}",)
     return Page(title=title, text=text, published_date=date, content_type="text/markdown", notes=notes)
-
-
-def _entry_fields(feed: str) -> Dict[str, List[str]]:
-    """The texts of the elements in the first entry of an Atom feed, by local name."""
-    fields: Dict[str, List[str]] = {}
-    name, in_entry = "", False
-    for event in xml_events(feed):
-        if event.kind == "text":
-            if in_entry and name and event.raw.strip():
-                fields.setdefault(name, []).append(event.raw)
-            continue
-        name = event.local_name if event.kind == "start" else ""
-        if event.local_name == "entry":
-            if event.kind == "end":
-                return fields
-            in_entry = True
-    return fields
 
 
 def _arxiv_text(identifier: str, api: SiteApi) -> str:
@@ -12029,14 +11743,25 @@ def _load_article(match: Match, api: SiteApi) -> Page:
 
 _TITLE_SAFE = "/:(),!*;@$'~"
 
+
+def _pages(host: str, target: str) -> Callable[[Url], Optional[Match]]:
+    """A matcher by patterns for host and target (path and query) of a URL; it gives the groups of both."""
+    hosts, targets = Pattern(host), Pattern(target)
+
+    def matches(url: Url) -> Optional[Match]:
+        found_host, found = hosts.fullmatch(url.host), targets.fullmatch(url.target)
+        return (*found_host.groups(), *found.groups()) if found_host and found else None
+    return matches
+
+
 SPECIALISTS: Tuple[Specialist, ...] = (
-    Specialist("github_issue", _match_numbered("issues"), _load_issue),
-    Specialist("github_pull", _match_numbered("pull"), _load_issue),
-    Specialist("github_release", _match_release, _load_release),
-    Specialist("github_readme", _match_readme, _load_readme),
-    Specialist("github_raw", _match_blob, _load_blob),
-    Specialist("stackexchange", _match_question, _load_question),
-    Specialist("arxiv", _match_arxiv, _load_arxiv),
+    Specialist("github_issue", _pages(_GITHUB_HOST, _REPOSITORY + r"/issues/([0-9]{1,12})" + _END), _load_issue),
+    Specialist("github_pull", _pages(_GITHUB_HOST, _REPOSITORY + r"/pull/([0-9]{1,12})" + _END), _load_issue),
+    Specialist("github_release", _pages(_GITHUB_HOST, _REPOSITORY + r"/releases/(?:latest|tag/([^?]+?))" + _END), _load_release),
+    Specialist("github_readme", _pages(_GITHUB_HOST, _REPOSITORY + r"/?(?:\?tab=readme-ov-file)?"), _load_readme),
+    Specialist("github_raw", _pages(_GITHUB_HOST, _REPOSITORY + r"/blob/([^?/]+/[^?]+?)" + _END), _load_blob),
+    Specialist("stackexchange", _pages(_STACK_HOST, r"/(questions|q|a)/([0-9]{1,12})(?:[/?].*)?"), _load_question),
+    Specialist("arxiv", _pages(r"(?:www\.|export\.)?arxiv\.org", _ARXIV_PATH), _load_arxiv),
     Specialist("wikipedia", _match_article, _load_article),
 )
 
@@ -12079,7 +11804,7 @@ def is_markdown(response: Response) -> bool:
 # ---- Sources and session cache -------------------------------------------------
 # What several providers found becomes one list, told apart by canonical URL; what a
 # search left behind waits for get_sources; equal requests in flight share one run.
-# Three objects with state, each under its own lock and with its clock passed in.
+# The objects with state have each a lock of its own and their clock passed in.
 # Who may see what, and the shape that a source has in a reply, are not decided here.
 
 SESSION_CACHE_BYTES = 32 * 1024 * 1024  # page texts of include_content make a session heavy; usual ones take 10 KB
@@ -12188,8 +11913,6 @@ class _Cache:
     The newest value stays even when it alone is over the limit: whoever put it is about to ask for it.
     """
 
-    __slots__ = ("_bytes", "_clock", "_entries", "_lock", "_max_bytes", "_max_count", "_ttl_seconds")
-
     def __init__(self, max_count: int, max_bytes: int, ttl_seconds: float, clock: Callable[[], float]) -> None:
         self._lock = new_lock()
         self._entries: Dict[Any, Tuple[Any, int, float]] = {}  # value, bytes, end; least recently used first
@@ -12199,8 +11922,9 @@ class _Cache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def _keep(self, key: Any, value: Any, size: int = 0) -> None:
-        size, now = size or _memory_of(value), self._clock()
+    def keep(self, key: Any, value: Any) -> None:
+        """Have `value`, a record of texts, under `key`."""
+        size, now = _memory_of(value), self._clock()
         with self._lock:
             self._drop(key)
             self._entries[key] = (value, size, now + self._ttl_seconds)
@@ -12212,7 +11936,7 @@ class _Cache:
                     return
                 self._drop(oldest)
 
-    def _find(self, key: Any) -> Any:
+    def get(self, key: Any) -> Any:
         """The value, now the most recently used; None when it is not there or too old."""
         with self._lock:
             entry = self._entries.pop(key, None)
@@ -12230,9 +11954,7 @@ class _Cache:
 
 
 class SourceCache(_Cache):
-    """The sources of past searches, by session id. A session ends `ttl_seconds` after its search."""
-
-    __slots__ = ()
+    """The Session of each past search, by session id. It ends `ttl_seconds` after the search."""
 
     def __init__(self, max_count: int = CACHE_SESSIONS, ttl_seconds: float = CACHE_TTL_SECONDS,
                  max_bytes: int = SESSION_CACHE_BYTES, clock: Callable[[], float] = time.monotonic) -> None:
@@ -12241,31 +11963,38 @@ class SourceCache(_Cache):
     def put(self, query_text: str, sources: Iterable[Source]) -> str:
         """Keep what a search found; gives its session id."""
         session = Session(new_session_id(), query_text, tuple(sources))
-        self._keep(session.session_id, session)
+        self.keep(session.session_id, session)
         return session.session_id
-
-    def get(self, session_id: str) -> Optional[Session]:
-        """The session, or None when it is unknown or has expired."""
-        found = self._find(session_id)
-        return found if isinstance(found, Session) else None
 
 
 class PageCache(_Cache):
     """Pages as they were read, so that paging sees one version and costs one request."""
 
-    __slots__ = ()
-
     def __init__(self, max_bytes: int = PAGE_CACHE_BYTES, ttl_seconds: float = PAGE_CACHE_TTL_SECONDS,
                  clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(sys.maxsize, max_bytes, ttl_seconds, clock)
 
-    def put(self, key: Any, value: Any, size: int = 0) -> None:
-        """Keep a page, or a record that holds one. `size` is the bytes that it takes; 0 has them reckoned."""
-        self._keep(key, value, size)
 
-    def get(self, key: Any) -> Any:
-        """What was put under `key`; None when it is not there or too old."""
-        return self._find(key)
+def side_by_side(work: Callable[[Any], Result], items: Sequence[Any], deadline: Deadline) -> Dict[int, Result]:
+    """What `work` gave for each of `items`, by position: what was ready in time and did not raise.
+
+    Each runs in a thread of its own, which a cancellation reaches by the deadline that `work` looks at.
+    """
+    import threading
+    results: Dict[int, Result] = {}
+
+    def run(position: int) -> None:
+        try:
+            results[position] = work(items[position])
+        except (WebError, DeadlineExpired):
+            pass
+
+    threads = [threading.Thread(target=run, args=(position,), daemon=True) for position in range(len(items))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline.left()))
+    return dict(results)
 
 
 class _Flight:
@@ -12536,17 +12265,6 @@ def _locations(text: str, prefix: str) -> Iterator[str]:
         position = end
 
 
-def _unpacked(body: bytes) -> bytes:
-    """`body`, decompressed as far as the limit when it is gzip; b"" when it is broken."""
-    if body[:2] != b"\x1f\x8b":
-        return body
-    import zlib
-    try:
-        return zlib.decompressobj(31).decompress(body, MAX_BODY_BYTES)
-    except zlib.error:
-        return b""
-
-
 def has_words(source: Source, words: Sequence[str]) -> bool:
     """Whether each of the case-folded words is in the URL, escapes decoded, or in the title."""
     if not words:
@@ -12659,26 +12377,15 @@ class _Mapper:
 
     def _get_all(self, addresses: Sequence[str]) -> List[Union[Response, WebError]]:
         """The response or error for each address, asked for side by side."""
-        import threading
-        late = WebError(WEB_FETCH_TIMEOUT, "no time was left")
-        results: List[Union[Response, WebError]] = [late] * len(addresses)
-
-        def fetch(position: int) -> None:
+        def fetch(address: str) -> Union[Response, WebError]:
             try:
-                results[position] = self._get(addresses[position])
+                return self._get(address)
             except WebError as error:
-                results[position] = error
-            except DeadlineExpired:
-                pass
+                return error
 
-        threads = [threading.Thread(target=fetch, args=(position,), daemon=True)
-                   for position in range(1, len(addresses))]
-        for thread in threads:
-            thread.start()
-        fetch(0)
-        for thread in threads:
-            thread.join(max(0.0, self._deadline.left()))
-        return list(results)
+        found = side_by_side(fetch, addresses, self._deadline)
+        late = WebError(WEB_FETCH_TIMEOUT, "no time was left")
+        return [found.get(position, late) for position in range(len(addresses))]
 
     def _robots_of(self, url: Url) -> Robots:
         """The rules for an address, fetched once for each origin.
@@ -12771,7 +12478,7 @@ class _Mapper:
 
     def _read_sitemap(self, address: str, response: Union[Response, WebError], is_named: bool) -> List[str]:
         """Add the pages that a sitemap names; gives the sitemaps that it names."""
-        body = b"" if isinstance(response, WebError) or response.status >= 300 else _unpacked(response.body)
+        body = b"" if isinstance(response, WebError) or response.status >= 300 else gunzip(response.body)
         if isinstance(response, WebError) or not body:
             problem = response.message if isinstance(response, WebError) else f"nothing to read, {response.status}"
             self.notes += [f"sitemap {one_line(address, 200)}: {problem}"] if is_named else []
@@ -13133,7 +12840,7 @@ class Caller:
     def keys(self, provider: Provider, deadline: Deadline) -> Tuple[str, ...]:
         """What to identify with, in order; ("",) for none."""
         if uses_oauth(provider, self.settings):
-            return (oauth_key(self.settings, self.post, deadline),)
+            return (oauth_token(self.settings).access_token(self.post, deadline),)
         return keys_of(provider, self.settings) or ("",)
 
     def post(self, request: Request, deadline: Deadline) -> Response:
@@ -13192,7 +12899,7 @@ def _exchange_with_new_token(caller: Caller, provider: Provider, operation: Oper
                              deadline: Deadline) -> Any:
     """The same exchange with a fresh access token, once; DeadlineExpired is the attempt's time-out here too."""
     try:
-        token = oauth_key_after_401(caller.settings, token, caller.post, deadline)
+        token = oauth_token(caller.settings).refreshed(token, caller.post, deadline)
         return _exchange(caller, provider, operation, query, caller.endpoint(provider, token), deadline)
     except DeadlineExpired:
         raise _too_slow(provider, caller.endpoint(provider, "")) from None
@@ -13248,14 +12955,14 @@ def _read_reply(provider: Provider, operation: Operation, response: Response, en
     if not 200 <= response.status < 300:
         raise provider_error(provider, response, _clock_for(response))
     if response.truncated or response.incomplete:
-        raise invalid_reply(provider.id, response.incomplete or "is larger than the limit", host_of(endpoint.url))
+        raise invalid_reply(provider.id, endpoint.url, response.incomplete or "is larger than the limit")
     try:
         return operation.parse(response)
     except WebError as error:
         error.provider = error.provider or provider.id
         raise
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        raise invalid_reply(provider.id, _what_came(response), host_of(endpoint.url)) from None
+        raise invalid_reply(provider.id, endpoint.url, _what_came(response)) from None
 
 
 def _clock_for(response: Response) -> float:
@@ -13777,7 +13484,7 @@ class WebSearch:
                    deadline: Deadline) -> PageReply:
         reader = PageReader(self._caller(snapshot, respects_rests=is_auto), url, deadline)
         reply = reader.read(chain, specialists=is_auto)
-        self._pages.put(key, reply, len(reply.page.text) * 2 + 2_000)
+        self._pages.keep(key, reply)
         return reply
 
     # -- map --

@@ -12,6 +12,7 @@ import importlib
 import os
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -28,7 +29,7 @@ def decoded(body: bytes) -> str:
 
 
 def trafilatura(body: bytes, content_type: str, url: str) -> Any:
-    """Markdown with what it offers: links, tables, no comments."""
+    """Markdown with links, without comments; its title costs a second pass, so that `enc`, which asks for it, is lost."""
     library = importlib.import_module("trafilatura")
     text = library.extract(body, url=url or None, output_format="markdown", include_links=True, include_comments=False)
     return {"text": text or "", "title": ""}
@@ -49,6 +50,7 @@ def markdownify(body: bytes, content_type: str, url: str) -> Any:
 def extractors() -> Tuple[Dict[str, Extractor], List[common.Row]]:
     """Those that can be imported here, ours first; a row for each that cannot."""
     sys.path.insert(0, str(common.ROOT))
+    warnings.simplefilter("ignore")  # some libraries doubt that a page is HTML
     found: Dict[str, Extractor] = {"websearch-mcp": importlib.import_module("websearch").extract}
     missing: List[common.Row] = []
     for package, extract in zip(LIBRARIES, (trafilatura, readability, markdownify)):

@@ -269,10 +269,10 @@ class RefreshTest(TokenCase):
         self.write(access_token="access-one", refresh_token="refresh-one", expires_at=None)
         token = self.token()
 
-        second = token.refresh_after_401("access-one", post, websearch.Deadline(10))
-        late = token.refresh_after_401("access-one", post, websearch.Deadline(10))
+        second = token.refreshed("access-one", post, websearch.Deadline(10))
+        late = token.refreshed("access-one", post, websearch.Deadline(10))
         with self.assertRaises(websearch.WebError) as caught:
-            token.refresh_after_401("access-two", post, websearch.Deadline(10))
+            token.refreshed("access-two", post, websearch.Deadline(10))
 
         self.assertEqual((second, late, len(self.server.requests)), ("access-two", "access-two", 1))
         self.assertEqual(caught.exception.code, websearch.WEB_PROVIDER_AUTH_ERROR)
@@ -402,7 +402,7 @@ class OriginTest(unittest.TestCase):
         settings = websearch.Settings.from_env({"HOME": "/nowhere", "GROK_SEARCH_URL": "https://gateway.example/v1"})
 
         with self.assertRaises(websearch.WebError) as caught:
-            websearch.oauth_key(settings, post, websearch.Deadline(1))
+            websearch.oauth_token(settings).access_token(post, websearch.Deadline(1))
 
         self.assertEqual(caught.exception.code, websearch.WEB_PROVIDER_AUTH_ERROR)
 
@@ -489,7 +489,8 @@ class LoginTest(TokenCase):
 
     def test_login_that_nobody_finishes_ends_in_time(self) -> None:
         with self.assertRaises(websearch.WebError) as caught:
-            websearch.login_loopback(self.path, "client", post, self.shown.append, port=0, seconds=0.1)
+            websearch.login_loopback(self.path, "client", post, self.shown.append, port=0, seconds=0.1,
+                                     endpoints=self.endpoints)
         self.assertEqual(caught.exception.code, websearch.WEB_PROVIDER_TIMEOUT)
 
     def test_port_that_is_taken_is_named(self) -> None:
@@ -498,7 +499,8 @@ class LoginTest(TokenCase):
             taken.listen(1)
             port = taken.getsockname()[1]
             with self.assertRaises(websearch.WebError) as caught:
-                websearch.login_loopback(self.path, "client", post, self.shown.append, port=port)
+                websearch.login_loopback(self.path, "client", post, self.shown.append, port=port,
+                                         endpoints=self.endpoints)
         self.assertIn(f"port {port}", caught.exception.message)
 
     def test_manual_login_takes_the_address_or_the_code(self) -> None:

@@ -460,7 +460,7 @@ class RequestTest(unittest.TestCase):
                 self.assertIn(json.dumps(asked[:-1], ensure_ascii=False)[1:-1], text)
 
     def test_a_date_before_the_calendar_is_no_limit(self) -> None:
-        self.assertEqual([w.date_days_ago(*case) for case in (
+        self.assertEqual([w._first_day(w.SearchQuery("q", today=today, recency_days=days)) for today, days in (
             ("2026-03-01", 1), ("2026-02-31", 1), ("0001-01-02", 9), ("", 9), ("2026-03-01", None))],
             ["2026-02-28", "", "", "", ""])
 

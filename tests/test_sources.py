@@ -208,7 +208,7 @@ class PageCacheTest(unittest.TestCase):
         cache = PageCache(ttl_seconds=900, clock=clock)
         page = websearch.Page(text="hello")
 
-        cache.put(("https://a.test/", "local"), page)
+        cache.keep(("https://a.test/", "local"), page)
         clock.now += 899
 
         self.assertIs(cache.get(("https://a.test/", "local")), page)
@@ -220,23 +220,25 @@ class PageCacheTest(unittest.TestCase):
         cache = PageCache(max_bytes=1_000_000)
 
         for number in range(10):
-            cache.put(number, websearch.Page(text="ж" * 150_000))  # two bytes each
+            cache.keep(number, websearch.Page(text="ж" * 150_000))  # two bytes each
 
         self.assertEqual([number for number in range(10) if cache.get(number)], [7, 8, 9])
 
-    def test_a_size_that_is_told_counts_instead(self) -> None:
-        cache = PageCache(max_bytes=100)
+    def test_what_a_page_takes_in_memory_counts_whatever_its_characters_and_links(self) -> None:
+        cache = PageCache(max_bytes=1_000_000)
+        emoji = websearch.Page(text="x" * 60_000 + "\U0001f600")  # one such character makes all of them four bytes wide
+        linked = websearch.Page(links=tuple(websearch.Link(str(n), "https://a.test/" + "p" * 400) for n in range(500)))
 
-        for number in range(4):
-            cache.put(number, websearch.Page(), 40)
+        for number in range(10):
+            cache.keep(number, emoji if number % 2 else linked)
 
-        self.assertEqual([number for number in range(4) if cache.get(number)], [2, 3])
+        self.assertEqual([number for number in range(10) if cache.get(number)], [7, 8, 9])
 
     def test_a_newer_version_replaces_the_older(self) -> None:
         cache = PageCache(max_bytes=10_000)
 
         for number in range(1_000):
-            cache.put("key", websearch.Page(text=str(number) * 500))
+            cache.keep("key", websearch.Page(text=str(number) * 500))
 
         self.assertEqual((cache.get("key").text, len(cache)), ("999" * 500, 1))
 

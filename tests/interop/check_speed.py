@@ -35,11 +35,11 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("answer to initialize, against python3 -c pass", 2.5, 3.2, "times"),
-    Bar("answer to tools/list, against python3 -c pass", 3.0, 3.4, "times"),
-    Bar("idle memory, against python3", 1.5, 1.8, "times"),
+    Bar("answer to initialize, against python3 -c pass", 2.5, 2.8, "times"),
+    Bar("answer to tools/list, against python3 -c pass", 3.0, 3.3, "times"),
+    Bar("idle memory, against python3", 1.5, 1.65, "times"),
     Bar("idle memory", 18.5, 18.5, "MiB"),
-    Bar("tools/list", 10.0, 10.24, "KB"),
+    Bar("tools/list", 10.0, 10.0, "KB"),
     Bar("64 pages that take 0.2 s, at once", 0.6, 1.4, "s"),
     Bar("ping meanwhile, at most", 20.0, 60.0, "ms"),
     Bar("CPU of a page of 200 KB, fetch to reply", 100.0, 130.0, "ms"),
