@@ -82,18 +82,20 @@ else:
             while len(_FIELD_GETTERS) < len(fields):
                 _FIELD_GETTERS.append(_field_getter(len(_FIELD_GETTERS), ""))
             getters = dict(zip(fields, _FIELD_GETTERS))
-            return type.__new__(mcs, name, bases, {
-                **namespace, **getters, "__slots__": (), "_fields": fields, "_field_defaults": defaults})
+            return type.__new__(mcs, name, bases, {**namespace, **getters, "__slots__": (), "_fields": fields,
+                                                   "_field_defaults": defaults, "_defaults": tuple(defaults.values())})
 
     class NamedTuple(tuple, metaclass=_RecordType):
         """An immutable record that is also a tuple, as typing.NamedTuple's are."""
 
         def __new__(cls, *values, **named):
+            if named:
+                values += tuple([named.pop(field) if field in named else cls._field_defaults[field]
+                                 for field in cls._fields[len(values):]])
+            elif len(values) < len(cls._fields):
+                values += cls._defaults[len(values) - len(cls._fields):]
             if named or len(values) != len(cls._fields):
-                values += tuple(named.pop(field) if field in named else cls._field_defaults[field]
-                                for field in cls._fields[len(values):])
-                if named or len(values) != len(cls._fields):
-                    raise TypeError(f"{cls.__name__} has no such field")
+                raise TypeError(f"{cls.__name__} has other fields")
             return tuple.__new__(cls, values)
 
         def _replace(self, **named):
@@ -146,7 +148,6 @@ MAX_CHUNK_LINE_BYTES = 256
 MAX_TITLE_CHARS = 300
 MAX_SNIPPET_CHARS = 2_000
 MAX_ANSWER_CHARS = 8_000
-MAX_LINK_CHARS = 500
 MAX_VENDOR_WORDS_CHARS = 300  # of a vendor's own error text
 MAX_LIST_ITEMS = 20_000  # of one list in a reply; maps of large sites have some thousands
 MAX_INTEGER_DIGITS = 4300  # of a JSON number; the limit of int() itself on current Pythons, older ones compute for hours
@@ -485,12 +486,14 @@ def number_of(item: Any, key: str) -> Optional[float]:
     return number if abs(number) < 1e300 else None
 
 
-_ISO_DATE = Pattern(r"(\d{4})-(\d\d?)-(\d\d?)(?!\d)")
-_COMPACT_DATE = Pattern(r"(\d{4})(\d\d)(\d\d)(?:T\d{6}Z?)?$")
-_MONTH_FIRST = Pattern(r"([A-Za-z]{3,9})\.? (\d{1,2}),? (\d{4})")
-_DAY_FIRST = Pattern(r"(?:[A-Za-z]{3}, )?(\d{1,2}) ([A-Za-z]{3,9})\.? (\d{4})")
-_MONTHS = {name: number for number, name in enumerate(
-    "jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
+ISO_DATE = Pattern(r"(?P<year>\d{4})-(?P<month>\d\d?)-(?P<day>\d\d?)(?!\d)")
+_DATES = (
+    ISO_DATE,
+    Pattern(r"(?P<year>\d{4})(?P<month>\d\d)(?P<day>\d\d)(?:T\d{6}Z?)?$"),
+    Pattern(r"(?P<month>[A-Za-z]{3,9})\.? (?P<day>\d{1,2}),? (?P<year>\d{4})"),
+    Pattern(r"(?:[A-Za-z]{3}, )?(?P<day>\d{1,2}) (?P<month>[A-Za-z]{3,9})\.? (?P<year>\d{4})"),
+)
+_MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 
 
 def iso_date(text: Any) -> str:
@@ -499,27 +502,18 @@ def iso_date(text: Any) -> str:
     Relative dates (`4 weeks ago`) are not guessed at.
     """
     text = text.strip()[:60] if isinstance(text, str) else ""
-    found = _ISO_DATE.match(text) or _COMPACT_DATE.match(text)
-    if found:
-        year, month, day = found.groups()
-        return _valid_date(int(year), int(month), int(day))
-    found = _MONTH_FIRST.match(text)
-    if found:
-        return _valid_date(int(found.group(3)), _MONTHS.get(found.group(1)[:3].lower(), 0), int(found.group(2)))
-    found = _DAY_FIRST.match(text)
-    if found:
-        return _valid_date(int(found.group(3)), _MONTHS.get(found.group(2)[:3].lower(), 0), int(found.group(1)))
-    return ""
-
-
-def _valid_date(year: int, month: int, day: int) -> str:
-    return f"{year:04d}-{month:02d}-{day:02d}" if 1 <= month <= 12 and 1 <= day <= 31 and year > 0 else ""
+    found = next(filter(None, (pattern.match(text) for pattern in _DATES)), None)
+    if not found:
+        return ""
+    year, month, day = found.group("year", "month", "day")
+    name = month[:3].lower()
+    number = int(month) if month.isdigit() else _MONTHS.index(name) + 1 if name in _MONTHS else 0
+    is_date = 1 <= number <= 12 and 1 <= int(day) <= 31 and int(year) > 0
+    return f"{year}-{number:02d}-{int(day):02d}" if is_date else ""
 
 
 _SECRETS: Dict[str, Tuple[str, ...]] = {}  # secret -> the forms in which it might leak; only ever added to
 MIN_SECRET_CHARS = 6  # shorter ones would blank out ordinary words
-
-
 MIN_ENCODED_CHARS = 8  # of a base64 form: shorter ones occur by chance
 MIN_BODY_SECRET_CHARS = 12  # a password like `results` must not be cut out of a reply before it is read
 
@@ -548,22 +542,23 @@ def _base64_forms(secret: str) -> Iterator[str]:
         yield whole.replace("+", "-").replace("/", "_")
 
 
+def _secret_forms() -> List[str]:
+    return [form for forms in list(_SECRETS.values()) for form in forms]
+
+
 def redact(text: str) -> str:
     """`text` with every remembered secret replaced; not even a prefix is shown."""
-    for forms in list(_SECRETS.values()):
-        for form in forms:
-            if form in text:
-                text = text.replace(form, "[redacted]")
+    for form in _secret_forms():
+        text = text.replace(form, "[redacted]")
     return text
 
 
 def redact_body(body: bytes) -> bytes:
     """`body`, a provider's reply, without the longer secrets: before it is read, as a cut would leave a part of one."""
-    for forms in list(_SECRETS.values()):
-        for form in forms:
-            data = form.encode("utf-8", "replace")
-            if len(data) >= MIN_BODY_SECRET_CHARS and data in body:
-                body = body.replace(data, b"[redacted]")
+    for form in _secret_forms():
+        data = form.encode("utf-8", "replace")
+        if len(data) >= MIN_BODY_SECRET_CHARS:
+            body = body.replace(data, b"[redacted]")
     return body
 
 
@@ -736,7 +731,7 @@ SETTINGS_FILE = os.path.join("~", ".config", "websearch-mcp", "env")
 MAX_SETTINGS_FILE_BYTES = 256 * 1024
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-_PLACEHOLDER = Pattern(r"\$\{[^}]*\}|\$[A-Za-z_][A-Za-z0-9_]*$")
+_PLACEHOLDER = Pattern(r"\$\{[^}]*\}|(?:^|//)\$[A-Za-z_][A-Za-z0-9_]*$")  # `pa$word` is a password
 _VARIABLE_NAME = Pattern(r"[A-Za-z_][A-Za-z0-9_]*$")
 
 
@@ -747,7 +742,7 @@ class BadValue(Exception):
 _NO_TEXT = Pattern("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # surrogates: bytes of the environment that are no UTF-8
 
 
-def _read_secret(text: str) -> str:
+def _read_secret(variable: Variable, text: str) -> str:
     """Keys of a comma list, each trimmed of blanks and invisible characters, joined by commas."""
     keys = [_unquoted(str(INVISIBLE.sub("", key)).strip()) for key in text.split(",")]
     for key in keys:
@@ -757,10 +752,10 @@ def _read_secret(text: str) -> str:
             raise BadValue("has a blank or a character outside ASCII inside; it was not used")
     if any(_NO_TEXT.search(key.strip()) for key in text.split(",")):
         raise BadValue("has a control character inside; it was not used")
-    return ",".join(key for key in keys if key)
+    return ",".join(filter(None, keys))
 
 
-def _read_url(text: str) -> str:
+def _read_url(variable: Variable, text: str) -> str:
     """A base URL without trailing slash: http(s), a host, no user info, no query, no fragment."""
     from urllib.parse import urlsplit
     try:
@@ -789,15 +784,33 @@ def _read_number(variable: Variable, text: str) -> float:
     return number
 
 
-def _read_boolean(text: str) -> bool:
+def _read_whole_number(variable: Variable, text: str) -> int:
+    number = _read_number(variable, text)
+    if number != int(number):
+        raise BadValue("must be a whole number")
+    return int(number)
+
+
+def _read_boolean(variable: Variable, text: str) -> bool:
     if text.lower() not in _TRUE + _FALSE:
         raise BadValue("must be true or false")
     return text.lower() in _TRUE
 
 
-def _read_list(text: str) -> Tuple[str, ...]:
-    items = [item.strip() for item in text.split(",")]
-    return tuple(dict.fromkeys(item for item in items if item))
+def _read_list(variable: Variable, text: str) -> Tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
+
+
+def _read_word(variable: Variable, text: str) -> str:
+    if text.lower() not in variable.choices:
+        raise BadValue("must be one of " + ", ".join(filter(None, variable.choices)))
+    return text.lower()
+
+
+_VALUE_READERS: Dict[str, Callable[[Variable, str], Any]] = {  # by kind; the other kinds take any text
+    "secret": _read_secret, "url": _read_url, "number": _read_number, "integer": _read_whole_number,
+    "boolean": _read_boolean, "list": _read_list, "choice": _read_word,
+}
 
 
 def _unquoted(text: str) -> str:
@@ -811,24 +824,8 @@ def read_value(variable: Variable, text: str) -> Any:
     if _PLACEHOLDER.search(text.strip()):
         raise BadValue("is an unexpanded placeholder and counts as not set")
     text = _unquoted(text.strip())
-    if variable.kind == "secret":
-        return _read_secret(text)
-    if variable.kind == "url":
-        return _read_url(text)
-    if variable.kind == "number":
-        return _read_number(variable, text)
-    if variable.kind == "integer":
-        number = _read_number(variable, text)
-        if number != int(number):
-            raise BadValue("must be a whole number")
-        return int(number)
-    if variable.kind == "boolean":
-        return _read_boolean(text)
-    if variable.kind == "list":
-        return _read_list(text)
-    if variable.kind == "choice" and text.lower() not in variable.choices:
-        raise BadValue("must be one of " + ", ".join(choice for choice in variable.choices if choice))
-    return text.lower() if variable.kind == "choice" else text
+    reader = _VALUE_READERS.get(variable.kind)
+    return reader(variable, text) if reader else text
 
 
 def names_of(variable: Variable) -> Tuple[str, ...]:
@@ -880,12 +877,13 @@ def read_settings_file(path: str) -> SettingsFile:
         with open(path, "rb") as file:
             data = file.read(MAX_SETTINGS_FILE_BYTES + 1)
             mode = os.fstat(file.fileno()).st_mode
+        problem = "is too large" if len(data) > MAX_SETTINGS_FILE_BYTES else ""
     except FileNotFoundError:
         return SettingsFile(path)
     except OSError as error:
-        return SettingsFile(path, {}, (f"settings file {path} cannot be read ({error.strerror}); it was not used",))
-    if len(data) > MAX_SETTINGS_FILE_BYTES:
-        return SettingsFile(path, {}, (f"settings file {path} is too large; it was not used",))
+        problem = f"cannot be read ({error.strerror})"
+    if problem:
+        return SettingsFile(path, {}, (f"settings file {path} {problem}; it was not used",))
     pairs, warnings = parse_settings(data.decode("utf-8", errors="replace"))
     warnings = [f"settings file {path}: {warning}" for warning in warnings]
     if mode & 0o077 and any(VARIABLE_BY_NAME[name].kind == "secret" for name in pairs if name in VARIABLE_BY_NAME):
@@ -1104,16 +1102,10 @@ class Attempt(NamedTuple):
 
     def to_json(self) -> Dict[str, Any]:
         """The object shown in `attempted`; unknown fields are left out."""
-        shown: Dict[str, Any] = {"provider": self.provider, "outcome": self.outcome}
-        if self.sources is not None:
-            shown["sources"] = self.sources
-        if self.code:
-            shown["code"] = self.code
-        if self.message:
-            shown["message"] = self.message
-        if self.outcome != "skipped":
-            shown["elapsed_ms"] = self.elapsed_ms
-        return shown
+        further = {"sources": self.sources, "code": self.code or None, "message": self.message or None,
+                   "elapsed_ms": None if self.outcome == "skipped" else self.elapsed_ms}
+        return {"provider": self.provider, "outcome": self.outcome,
+                **{name: value for name, value in further.items() if value is not None}}
 
 
 class Endpoint(NamedTuple):
@@ -1131,6 +1123,9 @@ class Endpoint(NamedTuple):
         return f"Endpoint({self.url!r})"
 
 
+_ABSENT: Tuple[Any, ...] = (None, "", (), [])  # values of a setting or filter that is not in use
+
+
 class Request(NamedTuple):
     """One HTTP request. `headers` may hold a credential; `body` is None for a GET."""
 
@@ -1145,16 +1140,17 @@ class Request(NamedTuple):
     @classmethod
     def get(cls, url: str, params: Optional[Mapping[str, Any]] = None,
             headers: Optional[Mapping[str, str]] = None) -> Request:
-        """A GET with `params` (those that are None left out) as its query."""
+        """A GET with `params` as its query; those that are None or empty are left out."""
         if params:
             from urllib.parse import urlencode
-            url += ("&" if "?" in url else "?") + urlencode({k: v for k, v in params.items() if v is not None}, errors="replace")
+            url += ("&" if "?" in url else "?") + urlencode(
+                {name: value for name, value in params.items() if value not in _ABSENT}, errors="replace")
         return cls("GET", url, dict(headers or {}))
 
     @classmethod
     def post_json(cls, url: str, value: Mapping[str, Any], headers: Optional[Mapping[str, str]] = None) -> Request:
-        """A POST of `value`, its None members left out, as UTF-8 JSON."""
-        body = compact_json({name: member for name, member in value.items() if member is not None})
+        """A POST of `value` as UTF-8 JSON; members that are None, empty texts or lists are left out."""
+        body = compact_json({name: member for name, member in value.items() if member not in _ABSENT})
         return cls("POST", url, {"Content-Type": "application/json", "Accept": "application/json", **(headers or {})},
                    body.encode("utf-8", "replace"))
 
@@ -1248,7 +1244,7 @@ class Deadline:
     def remaining(self) -> float:
         """Seconds left, more than 0; raises DeadlineExpired, or WebError WEB_ABORTED when cancelled."""
         self.check_cancelled()
-        left = self._end - self._clock()
+        left = self.left()
         if left <= 0:
             raise DeadlineExpired
         return left
@@ -1279,14 +1275,11 @@ class Deadline:
 
     def wait(self, event: threading.Event, seconds: Optional[float] = None) -> bool:
         """Whether `event` was set within `seconds` and the deadline; returns early, False, when cancelled."""
-        import threading
-        woken = threading.Event()  # not `event` itself: a cancellation must not look like the thing waited for
         left = self.left() if seconds is None else min(seconds, self.left())
         end = self._clock() + left
-        with self.watch(woken.set):
-            while not event.is_set() and not woken.is_set() and left > 0:
-                event.wait(min(left, POLL_SECONDS))
-                left = end - self._clock()
+        while left > 0 and not event.is_set() and not self.is_cancelled:
+            event.wait(min(left, POLL_SECONDS))
+            left = end - self._clock()
         return event.is_set()
 
     def report(self, message: str) -> None:
@@ -1554,11 +1547,6 @@ class Url(NamedTuple):
         """The whole URL."""
         return self.origin + self.target
 
-    @property
-    def is_literal(self) -> bool:
-        """Whether the host is an address and not a name."""
-        return parse_address(self.host) is not None
-
 
 def parse_address(text: str) -> Optional[Address]:
     """The address that `text` is, a plain dotted quad or IPv6 without brackets and zone; None for anything else."""
@@ -1610,23 +1598,18 @@ def parse_url(text: str) -> Url:
         raise _invalid(f"the address is longer than {MAX_URL_CHARS} characters")
     if _CONTROL.search(text):
         raise _invalid("the address holds a control character")
-    scheme, rest = _split_scheme(text)
-    found = _AUTHORITY.match(rest)
+    start = _URL_START.match(text)
+    if not start:
+        raise _invalid(f"`{one_line(text, 60)}` is not an address that starts with http:// or https://")
+    scheme = start.group(1).lower()
+    if scheme not in DEFAULT_PORTS:
+        raise _invalid(f"only http and https addresses can be fetched, not `{scheme}:`")
+    found = _AUTHORITY.match(text, start.end())
     if not found:
         raise _invalid(f"the address lacks `//` behind `{scheme}:`")
     host, port = _split_authority(found.group(1), DEFAULT_PORTS[scheme])
-    target = rest[found.end():].partition("#")[0]
+    target = text[found.end():].partition("#")[0]
     return Url(scheme, host, port, percent_encode(target if target.startswith("/") else "/" + target))
-
-
-def _split_scheme(text: str) -> Tuple[str, str]:
-    found = _URL_START.match(text)
-    if not found:
-        raise _invalid(f"`{one_line(text, 60)}` is not an address that starts with http:// or https://")
-    scheme = found.group(1).lower()
-    if scheme not in DEFAULT_PORTS:
-        raise _invalid(f"only http and https addresses can be fetched, not `{scheme}:`")
-    return scheme, text[found.end():]
 
 
 def _split_authority(authority: str, default_port: int) -> Tuple[str, int]:
@@ -1636,11 +1619,13 @@ def _split_authority(authority: str, default_port: int) -> Tuple[str, int]:
     if "\\" in authority or "%" in authority:
         raise _invalid("the host of the address holds a backslash or a percent sign")
     if authority.startswith("["):
+        import socket
         literal, bracket, rest = authority[1:].partition("]")
         address = parse_address(literal) if ":" in literal else None
         if not bracket or address is None or (rest and not rest.startswith(":")):
             raise _invalid("the brackets in the address do not hold an IPv6 address")
-        return _address_text(address), _port_number(rest[1:], default_port)
+        host = socket.inet_ntop(socket.AF_INET6, address[1].to_bytes(16, "big"))
+        return host, _port_number(rest[1:], default_port)
     host, _, port = authority.partition(":")
     if ":" in port:
         raise _invalid("the host of the address holds several colons; an IPv6 address needs brackets")
@@ -1655,25 +1640,15 @@ def _port_number(text: str, default_port: int) -> int:
     return int(text)
 
 
-def _address_text(address: Address) -> str:
-    import socket
-    size, value = address
-    family = socket.AF_INET if size == 32 else socket.AF_INET6
-    return socket.inet_ntop(family, value.to_bytes(size // 8, "big"))
-
-
 def ascii_host(host: str) -> str:
     """`host` in lower-case ASCII without its final dot: a name, or a plain dotted quad; WEB_INVALID_URL otherwise."""
     name = host if host.isascii() else _OTHER_DOTS.sub(".", host)
     name = name[:-1] if name.endswith(".") else name
     if not name:
         raise _invalid("the address has no host")
-    if len(name) > 253:
-        raise _invalid("the host of the address is longer than 253 characters")
     labels = [label.lower() if label.isascii() else _ascii_label(label) for label in name.split(".")]
-    for label in labels:
-        if not _LABEL.match(label):
-            raise _invalid(f"the host `{one_line(host, 80)}` has an empty, too long or malformed part")
+    if not all(map(_LABEL.match, labels)):
+        raise _invalid(f"the host `{one_line(host, 80)}` has an empty, too long or malformed part")
     name = ".".join(labels)
     if len(name) > 253:
         raise _invalid("the host of the address is longer than 253 characters")
@@ -1705,13 +1680,9 @@ def _ascii_label(label: str) -> str:
 def percent_encode(text: str) -> str:
     """`text` with what a path, query or fragment may not hold percent-encoded as UTF-8; existing escapes stay."""
     try:
-        return str(_UNSAFE.sub(_escape_characters, text))
+        return str(_UNSAFE.sub(lambda found: "".join(f"%{byte:02X}" for byte in found.group().encode("utf-8")), text))
     except UnicodeEncodeError:
         raise _invalid("the address holds half a character (a lone surrogate)") from None
-
-
-def _escape_characters(found: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in found.group().encode("utf-8"))
 
 
 def unwrap_url(text: str) -> str:
@@ -1757,15 +1728,6 @@ def canonical_url(text: str) -> str:
     kept = [part for part in query.split("&") if part and not _TRACKING.match(part)]
     target = path.rstrip("/") + ("?" + "&".join(kept) if kept else "")
     return url.origin + str(_ESCAPE.sub(lambda found: found.group().upper(), target) if "%" in target else target)
-
-
-def same_origin(a: Union[str, Url], b: Union[str, Url]) -> bool:
-    """Whether scheme, host and port of both are equal; False when either is no URL."""
-    try:
-        first, second = (parse_url(url) if isinstance(url, str) else url for url in (a, b))
-    except WebError:
-        return False
-    return first[:3] == second[:3]
 
 
 def host_matches(host: str, domain: str) -> bool:
@@ -1886,21 +1848,18 @@ class AllowList:
         self.names: List[str] = []
         self.networks: List[Network] = []
         self.problems: List[str] = []
-        for entry in entries:
-            self._add(entry.strip())
-
-    def _add(self, entry: str) -> None:
-        network = parse_network(entry)
-        if network is not None:
-            self.networks.append(network)
-            return
-        try:
-            if "/" in entry or ":" in entry:
-                raise _invalid("no block")
-            self.names.append(ascii_host(entry))
-        except WebError:
-            self.problems.append(f"WEBSEARCH_ALLOW_PRIVATE: `{one_line(entry, 60)}` is neither a host name nor an "
-                                 "address or block such as 10.0.0.0/8; it was passed over")
+        for entry in map(str.strip, entries):
+            network = parse_network(entry)
+            try:
+                if network is not None:
+                    self.networks.append(network)
+                elif "/" in entry or ":" in entry:
+                    raise _invalid("no block")
+                else:
+                    self.names.append(ascii_host(entry))
+            except WebError:
+                self.problems.append(f"WEBSEARCH_ALLOW_PRIVATE: `{one_line(entry, 60)}` is neither a host name nor an "
+                                     "address or block such as 10.0.0.0/8; it was passed over")
 
     def allows_name(self, host: str) -> bool:
         """Whether `host`, a name as in Url.host, is named."""
@@ -1956,9 +1915,12 @@ READ_BYTES = 64 * 1024  # asked of the socket at once
 IDLE_SECONDS = 60.0  # servers close idle connections after 5 to 120 s
 MAX_IDLE = 64  # connections kept for reuse, in all: as many as there are workers
 MAX_IDLE_PER_ORIGIN = 16
+MAX_KNOWN = 64  # TLS sessions, of some 2 KB each, and look-ups
 STAGGER_SECONDS = 0.25  # between starts of connects to the addresses of one name (RFC 8305, section 5)
+LOOK_UP_SECONDS = 10.0  # an answer serves so long: a name is judged and then fetched, pages of a site come in a row
 CHECK_NAME_SECONDS = 3.0  # a look-up for the guard's sake alone is not worth more
 MIN_PARTIAL_BYTES = 1024  # less of a page than this is not worth showing when the time ran out
+INFLATE_BYTES = 512  # at once: decompress gives nothing of a piece that holds an error; 5 MiB so take 30 ms
 MAX_GZIP_MEMBERS = 1000  # of one body; each costs a copy of what follows it
 REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 API_USER_AGENT = f"{SERVER_NAME}/{VERSION} (+{HOMEPAGE})"  # what APIs and Wikimedia's policy want: a name, a way to ask
@@ -2014,6 +1976,10 @@ class _Cut(Exception):
     """The connection ended before what was expected had come."""
 
 
+class _Stale(_Cut):
+    """It ended while it was kept for reuse: no byte of the answer had come."""
+
+
 class Proxy(NamedTuple):
     """An HTTP proxy; `authorization` is the value of its own header, "" for none. `variable` is where it was set."""
 
@@ -2029,6 +1995,11 @@ class Proxy(NamedTuple):
     def place(self) -> str:
         """Host and port."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def words(self) -> str:
+        """What it is called in an error that its owner has to mend."""
+        return f"the proxy {self.place} ({self.variable})"
 
 
 _PROXY_SCHEME = Pattern(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://")
@@ -2102,12 +2073,13 @@ class _Connection:
     next user, nor shut a file descriptor that has been given to someone else: hence owner and lock.
     """
 
-    __slots__ = ("buffer", "idle_since", "is_tls", "lock", "owner", "sock", "was_used")
+    __slots__ = ("buffer", "idle_since", "is_tls", "key", "lock", "owner", "sock", "was_used")
 
     def __init__(self, sock: Any, owner: object) -> None:
         self.sock, self.owner = sock, owner
         self.buffer, self.lock = bytearray(), new_lock()
         self.is_tls, self.was_used, self.idle_since = False, False, 0.0
+        self.key: Tuple[Any, ...] = ()
 
     def cut(self, owner: object) -> None:
         """Shut the socket if `owner` still uses it: whoever waits on it wakes up."""
@@ -2242,27 +2214,20 @@ _FIELD_VALUE = Pattern("[\t\x20-\x7e\x80-\xff]*\\Z")
 
 
 class _Head(NamedTuple):
-    """Status and header fields of an answer; names in lower case, values as Latin-1 text. `is_clean`: no odd line."""
+    """Status and header fields of an answer: names in lower case, values as Latin-1 text, repeated ones joined by a comma.
+
+    `locations` are the different values of Location, which may hold commas. `is_clean`: no odd line.
+    """
 
     status: int
     minor_version: int
-    fields: List[Tuple[str, str]]
+    headers: Dict[str, str]
+    locations: Set[str]
     is_clean: bool
-
-    def values(self, name: str) -> List[str]:
-        """The values of every field `name`."""
-        return [value for field, value in self.fields if field == name]
-
-    def joined(self) -> Dict[str, str]:
-        """All fields, repeated ones joined by a comma."""
-        headers: Dict[str, str] = {}
-        for name, value in self.fields:
-            headers[name] = f"{headers[name]}, {value}" if name in headers else value
-        return headers
 
     def keeps_alive(self) -> bool:
         """Whether the peer means to take another request on this connection."""
-        options = ",".join(self.values("connection")).lower()
+        options = self.headers.get("connection", "").lower()
         return self.is_clean and "close" not in options and (self.minor_version == 1 or "keep-alive" in options)
 
 
@@ -2285,7 +2250,11 @@ def _read_one_head(stream: _Stream) -> _Head:
         raise _Malformed("sent a malformed status line")
     fields, is_clean = _parse_fields(
         stream.lines(MAX_HEADER_BYTES - len(line), MAX_HEADER_LINES, "a header block", "header"))
-    return _Head(int(found.group(2)), int(found.group(1)), fields, is_clean)
+    headers: Dict[str, str] = {}
+    for name, value in fields:
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    locations = {value for name, value in fields if name == "location"}
+    return _Head(int(found.group(2)), int(found.group(1)), headers, locations, is_clean)
 
 
 def _parse_fields(lines: Iterable[str]) -> Tuple[List[Tuple[str, str]], bool]:
@@ -2312,18 +2281,18 @@ _LENGTH = Pattern(r"[0-9]{1,18}\Z")
 _CHUNK_SIZE = Pattern(r"([0-9a-fA-F]{1,15})[ \t]*(?:;|\Z)")
 
 
-def _body_length(method: str, head: _Head) -> int:
+def _body_length(head: _Head) -> int:
     """Bytes of the body, or _CHUNKED or _TO_THE_END (RFC 9112, 6.3); _Malformed when the fields do not tell."""
-    if method == "HEAD" or head.status in (204, 304):
+    if head.status in (204, 304):
         return 0
-    codings = head.values("transfer-encoding")
-    if codings:
-        if ",".join(codings).strip().lower() != "chunked":
+    coding = head.headers.get("transfer-encoding")
+    if coding is not None:
+        if coding.lower() != "chunked":
             raise _Malformed("sent a transfer coding other than chunked")
         return _CHUNKED
-    lengths = {length.strip() for value in head.values("content-length") for length in value.split(",")}
-    if not lengths:
+    if "content-length" not in head.headers:
         return _TO_THE_END
+    lengths = {length.strip() for length in head.headers["content-length"].split(",")}
     length = lengths.pop()
     if lengths or not _LENGTH.match(length):
         raise _Malformed("sent a Content-Length that is no number, or several")
@@ -2421,30 +2390,23 @@ class Inflater:
     def _inflate(self, data: bytes) -> Tuple[bytes, bytes]:
         """(decoded piece, rest of `data` behind the end of a member)."""
         import zlib
-        engine, before = self._engine, self._engine.copy()
+        engine, given, end = self._engine, bytearray(), 0
         try:
-            piece = engine.decompress(data, self._room)
+            while end < len(data) and len(given) < self._room and not engine.eof:
+                start, end = end, end + INFLATE_BYTES
+                given += engine.decompress(data[start:end], self._room - len(given))
         except zlib.error:
             self.fault = "its compressed data is damaged"
-            return _salvage(before, data, self._room), b""
-        if engine.eof:
-            self._engine = None
-            return piece, engine.unused_data
-        return piece, b""  # an unconsumed tail means that there is no more room
+        if not engine.eof:  # an unconsumed tail means that there is no more room
+            return bytes(given), b""
+        self._engine = None
+        return bytes(given), engine.unused_data + data[end:]
 
 
-def _salvage(engine: Any, data: bytes, room: int) -> bytes:
-    """What comes before the damage: decompress gives nothing of a piece that holds an error."""
-    import zlib
-    given = bytearray()
-    try:
-        for start in range(0, len(data), 32):
-            if len(given) >= room:
-                break
-            given += engine.decompress(data[start:start + 32], room - len(given))
-    except zlib.error:
-        pass
-    return bytes(given)
+def gunzip(data: bytes) -> bytes:
+    """`data` unpacked when it is gzip, up to MAX_BODY_BYTES; as it is otherwise. Damaged data gives what precedes it."""
+    inflater = Inflater("gzip", MAX_BODY_BYTES)
+    return inflater.feed(data) + inflater.finish()
 
 
 class _Body:
@@ -2484,7 +2446,7 @@ class _Body:
 
 def _content_codings(head: _Head) -> List[str]:
     """Content codings to undo, in the order in which they were applied; _Malformed for one that was not asked for."""
-    codings = [coding.strip().lower() for value in head.values("content-encoding") for coding in value.split(",")]
+    codings = [coding.strip() for coding in head.headers.get("content-encoding", "").lower().split(",")]
     codings = [coding[2:] if coding.startswith("x-") else coding for coding in codings]
     codings = [coding for coding in codings if coding not in ("", "identity", "none", "utf-8")]
     if len(codings) > MAX_CODINGS:
@@ -2564,26 +2526,28 @@ def _connect_words(error_number: int) -> str:
 class _Race:
     """Connects to the addresses of one name: the next starts STAGGER_SECONDS later or when one failed, the first wins.
 
-    None gets more than half of the time that is left when it starts.
+    None gets more than half of the time that is left when it starts. What failed is closed with the hop at the latest.
     """
 
     def __init__(self, hop: _Hop, addresses: Sequence[Tuple[int, Any]], selector: Any) -> None:
         self._hop, self._waiting, self._selector = hop, list(addresses[:MAX_ADDRESSES]), selector
         self._give_up: Dict[_Connection, float] = {}  # -> time left at which it is given up
+        self._next_start = float("inf")  # time left at which the next one starts
         self.error_number: Optional[int] = None  # of the last address that failed; None when all were only slow
 
     def run(self) -> Optional[_Connection]:
         """The connection; None when no address took one."""
-        deadline, next_start = self._hop.deadline, 0.0
+        deadline = self._hop.deadline
         while self._waiting or self._give_up:
             left = deadline.remaining()
-            if self._waiting and (not self._give_up or left <= next_start):
+            if self._waiting and left <= self._next_start:
                 self._start(*self._waiting.pop(0), left)
-                next_start = left - STAGGER_SECONDS
-            seconds = min(left, POLL_SECONDS, left - next_start if self._waiting else left)
-            for key, _ in self._selector.select(max(0.0, seconds)) if self._give_up else ():
+            seconds = min(POLL_SECONDS, left - self._next_start if self._waiting else left)
+            for key, _ in self._selector.select(max(0.0, seconds)):
                 if self._is_connected(key.data):
-                    return self._win(key.data)
+                    for other in [connection for connection in self._give_up if connection is not key.data]:
+                        self._drop(other)
+                    return key.data  # type: ignore[no-any-return]
             for connection in [c for c, end in self._give_up.items() if deadline.left() < end]:
                 self._drop(connection)
         return None
@@ -2592,24 +2556,18 @@ class _Race:
         import selectors
         import socket
         try:
-            sock = socket.socket(family, socket.SOCK_STREAM)
-        except OSError as error:
-            self.error_number = error.errno or 0
-            return
-        connection = _Connection(sock, self._hop)
-        self._hop.connections.append(connection)
-        try:
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.connect(address)
+            connection = _Connection(socket.socket(family, socket.SOCK_STREAM), self._hop)
+            self._hop.connections.append(connection)
+            connection.sock.setblocking(False)
+            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.sock.connect(address)
         except BlockingIOError:
             pass
         except OSError as error:
             self.error_number = error.errno or 0
-            self._hop.drop(connection)
             return
-        self._give_up[connection] = left / 2
-        self._selector.register(sock, selectors.EVENT_WRITE, connection)
+        self._give_up[connection], self._next_start = left / 2, left - STAGGER_SECONDS
+        self._selector.register(connection.sock, selectors.EVENT_WRITE, connection)
 
     def _is_connected(self, connection: _Connection) -> bool:
         import socket
@@ -2624,24 +2582,20 @@ class _Race:
         self._selector.unregister(connection.sock)
         del self._give_up[connection]
         self._hop.drop(connection)
-
-    def _win(self, connection: _Connection) -> _Connection:
-        for other in list(self._give_up):
-            if other is not connection:
-                self._drop(other)
-        return connection
+        self._next_start = float("inf")
 
 
-class _Answer(NamedTuple):
-    """An answer, and the Location that it redirects to, if it does."""
-
-    response: Response
-    location: Optional[str] = None
+def _remember(known: Dict[Any, Any], key: Any, value: Any) -> None:
+    """Keep `value` for the next connection; all is forgotten when too much is known."""
+    if len(known) >= MAX_KNOWN and key not in known:
+        known.clear()
+    known[key] = value
 
 
 class _Hop:
     """One request to one origin and its answer: what Transport.send does for every URL on the way.
 
+    The answer is a pair: the response, and the Location that it redirects to or None.
     `connections` are those that a cancellation cuts and that are closed at the end: kept ones have been taken out.
     """
 
@@ -2652,7 +2606,7 @@ class _Hop:
         self.proxy: Optional[Proxy] = None
         self.name = url.host  # as told in errors
 
-    def run(self) -> _Answer:
+    def run(self) -> Tuple[Response, Optional[str]]:
         """The answer; WebError when there is none that can be used."""
         code = self.policy.failed_code
         try:
@@ -2677,11 +2631,14 @@ class _Hop:
         for connection in list(self.connections):
             connection.cut(self)
 
-    def _exchange(self) -> _Answer:
+    def _failed(self, message: str, **more: Any) -> WebError:
+        return WebError(self.policy.failed_code, message, **more)
+
+    def _exchange(self) -> Tuple[Response, Optional[str]]:
         try:
             self.proxy = self.transport.proxies.proxy_for(self.url)
         except ValueError as error:
-            raise WebError(self.policy.failed_code, str(error), hint="Correct the proxy settings.") from None
+            raise self._failed(str(error), hint="Correct the proxy settings.") from None
         if self.proxy is not None:
             self.name = f"{self.url.host} (through the proxy {self.proxy.place})"
         try:
@@ -2689,17 +2646,15 @@ class _Hop:
             user_agent = self.transport.user_agent or (PAGE_USER_AGENT if self.policy.guarded else API_USER_AGENT)
             data = _request_bytes(self.request, self.url, plain_proxy, user_agent)
         except ValueError as error:
-            raise WebError(self.policy.failed_code, f"the request header `{error}` holds a character that is not "
-                           "allowed", hint="Correct the setting that it comes from.") from None
+            raise self._failed(f"the request header `{error}` holds a character that is not allowed",
+                               hint="Correct the setting that it comes from.") from None
         connection = self.transport.take(self._key(), self)
         if connection is not None:
-            answer = self._talk(connection, data)
-            if answer is not None:
-                return answer
-        answer = self._talk(self._open(), data)
-        if answer is None:
-            raise _Cut
-        return answer
+            try:
+                return self._talk(connection, data)
+            except _Stale:
+                self.drop(connection)
+        return self._talk(self._open(), data)
 
     def _key(self) -> Tuple[Any, ...]:
         """What a connection must have in common with the request to be used again for it."""
@@ -2720,14 +2675,14 @@ class _Hop:
     def _connect(self, host: str, port: int, guarded: bool) -> _Connection:
         import selectors
         addresses = self.addresses(host, port, guarded)
-        where = f"the proxy {self.proxy.place} ({self.proxy.variable})" if self.proxy else f"{host}:{port}"
+        where = self.proxy.words if self.proxy else f"{host}:{port}"
         self.stage = f"connecting to {where}"
         with selectors.DefaultSelector() as selector:
             race = _Race(self, addresses, selector)
             connection = race.run()
         if connection is not None:
-            self.transport.count_opened()
             return connection
+        self.transport.look_ups.pop((host, port), None)
         if race.error_number is None:
             raise WebError(self.policy.timeout_code, f"{where} did not take a connection in time", reason="timeout")
         raise ConnectFailed(self.policy.failed_code,
@@ -2740,28 +2695,30 @@ class _Hop:
         if literal is not None:  # judge_url has seen it
             return [(socket.AF_INET, (host, port)) if literal[0] == 32 else (socket.AF_INET6, (host, port, 0, 0))]
         self.stage = f"looking up the address of {host}"
-        found: List[Tuple[int, Any]] = []
+        found: Dict[Tuple[int, Any], None] = {}  # in order, each once
         blocked = None
         for family, _, _, _, address in self._look_up(host, port):
-            if family not in (socket.AF_INET, socket.AF_INET6):
-                continue
             try:
                 if guarded:
                     judge_address(address[0], host, self.transport.allow)
+                if family in (socket.AF_INET, socket.AF_INET6):
+                    found[family, address] = None
             except WebError as error:
                 blocked = error
-                continue
-            if (family, address) not in found:
-                found.append((family, address))
         if blocked is not None and not found:
             raise blocked
-        return _by_turns(found)
+        return _by_turns(list(found))
 
     def _look_up(self, host: str, port: int) -> List[Any]:
-        """What getaddrinfo says, in a thread that is left behind when the time runs out: it cannot be interrupted."""
+        """What getaddrinfo says, or has just said.
+
+        It cannot be interrupted: its thread is left behind when the time runs out.
+        """
         import socket
         import threading
-        resolve = self.transport.resolve or socket.getaddrinfo
+        resolve, known = self.transport.resolve or socket.getaddrinfo, self.transport.look_ups.get((host, port))
+        if known and time.monotonic() - known[0] < LOOK_UP_SECONDS:
+            return known[1]
         box: List[Any] = []
         done = threading.Event()
 
@@ -2772,57 +2729,50 @@ class _Hop:
                 box.append(error)
             done.set()
 
-        threading.Thread(target=work, name="look-up", daemon=True).start()
+        start_thread(work, ())
         with self.deadline.watch(done.set):
             done.wait(self.deadline.remaining())
         if not box:
-            self.deadline.remaining()
+            self.deadline.check_cancelled()
             raise DeadlineExpired
-        result = box[0]
-        if isinstance(result, Exception) or not result:
-            raise self._look_up_error(host, getattr(result, "errno", None))
-        return list(result)
-
-    def _look_up_error(self, host: str, number: Optional[int]) -> WebError:
-        import socket
-        if number == getattr(socket, "EAI_AGAIN", -3):
-            return ConnectFailed(self.policy.failed_code, f"no name server answered for the host {host} (no DNS here? "
-                                 "a proxy may be needed: HTTPS_PROXY)")
-        return WebError(self.policy.failed_code, f"the host name {host} could not be resolved: it is "
-                        "misspelt, or this machine has no DNS (behind a proxy set HTTPS_PROXY)")
+        if box[0] and not isinstance(box[0], Exception):
+            _remember(self.transport.look_ups, (host, port), (time.monotonic(), box[0]))
+            return list(box[0])
+        if getattr(box[0], "errno", None) == socket.EAI_AGAIN:
+            raise ConnectFailed(self.policy.failed_code, f"no name server answered for the host {host} (no DNS here? "
+                                "a proxy may be needed: HTTPS_PROXY)")
+        raise self._failed(f"the host name {host} could not be resolved: it is misspelt, or this machine has no DNS "
+                           "(behind a proxy set HTTPS_PROXY)")
 
     def _tunnel(self, connection: _Connection, proxy: Proxy) -> None:
         """Have the proxy connect to the origin."""
-        where = f"the proxy {proxy.place} ({proxy.variable})"
-        self.stage = f"waiting for {where} to connect to {self.url.host}"
+        self.stage = f"waiting for {proxy.words} to connect to {self.url.host}"
         host = f"[{self.url.host}]" if ":" in self.url.host else self.url.host
         lines = [f"CONNECT {host}:{self.url.port} HTTP/1.1", f"Host: {host}:{self.url.port}"]
         if proxy.authorization:
             lines.append(f"Proxy-Authorization: {proxy.authorization}")
         stream = _Stream(connection, self.deadline)
-        code = self.policy.failed_code
         try:
             stream.send("\r\n".join((*lines, "", "")).encode("ascii"))
             head = _read_head(stream)
         except _Malformed as fault:
-            raise WebError(code, f"{where} {fault}") from None
+            raise self._failed(f"{proxy.words} {fault}") from None
         except _Cut:
-            raise WebError(code, f"{where} broke the connection off; {self.url.host} was not reached") from None
+            raise self._failed(f"{proxy.words} broke the connection off; {self.url.host} was not reached") from None
         if not 200 <= head.status < 300:
-            raise self._refused_by_proxy(where, head.status)
+            raise self._refused_by_proxy(proxy, head.status)
         if connection.buffer:
-            raise WebError(code, f"{where} sent stray bytes into the tunnel to {self.url.host}")
+            raise self._failed(f"{proxy.words} sent stray bytes into the tunnel to {self.url.host}")
 
-    def _refused_by_proxy(self, where: str, status: int) -> WebError:
+    def _refused_by_proxy(self, proxy: Proxy, status: int) -> WebError:
         if status == 407:
             remedy = "it asks for a user name and password, which belong into its URL"
         elif status in (403, 405, 451):
             remedy = f"allow {self.url.host}:{self.url.port} in its list, or name the host in NO_PROXY"
         else:
             remedy = "it could not reach the host"
-        return WebError(self.policy.failed_code,
-                        f"{where} refused the way to {self.url.host} with status {status}: {remedy}",
-                        status=status, hint="Correct the proxy's rules or the proxy settings.")
+        return self._failed(f"{proxy.words} refused the way to {self.url.host} with status {status}: {remedy}",
+                            status=status, hint="Correct the proxy's rules or the proxy settings.")
 
     def _handshake(self, connection: _Connection) -> None:
         """Put TLS over the connection; the target's certificate is verified, through a proxy too."""
@@ -2851,8 +2801,8 @@ class _Hop:
             self.deadline.check_cancelled()
             raise ConnectFailed(self.policy.failed_code, f"{where} ended the TLS handshake; nothing was sent") from None
 
-    def _talk(self, connection: _Connection, data: bytes) -> Optional[_Answer]:
-        """The answer to `data`; None when a connection from the pool was found dead before any byte of it."""
+    def _talk(self, connection: _Connection, data: bytes) -> Tuple[Response, Optional[str]]:
+        """The answer to `data`; _Stale when a connection from the pool was found dead before any byte of it."""
         stream = _Stream(connection, self.deadline)
         self.stage = f"waiting for {self.name} to answer"
         try:
@@ -2862,52 +2812,50 @@ class _Hop:
                 pass  # it may have answered (413) before it stopped listening
             head = _read_head(stream)
         except _Cut:
-            if connection.was_used and not stream.received:
-                self.drop(connection)
-                return None
-            raise
+            raise (_Stale if connection.was_used and not stream.received else _Cut) from None
+        if connection.is_tls and not connection.was_used:  # with TLS 1.3 the session comes with the first bytes
+            _remember(self.transport.tls_sessions, self._key(), connection.sock.session)
         self.stage = f"reading the answer of {self.name}"
         if head.status == 407 and self.proxy is not None and self.url.scheme == "http":
-            raise self._refused_by_proxy(f"the proxy {self.proxy.place} ({self.proxy.variable})", 407)
-        length = _body_length(self.request.method, head)
+            raise self._refused_by_proxy(self.proxy, 407)
+        length = _body_length(head)
         if self._is_redirect(head):
             return self._redirected(connection, head, length)
         if length and self._is_unread(head):
             size = length if length >= 0 else None
-            return _Answer(Response(self.url.text, head.status, head.joined(), size=size))
-        return _Answer(self._with_body(connection, stream, head, length))
+            return Response(self.url.text, head.status, head.headers, size=size), None
+        return self._with_body(connection, stream, head, length), None
 
     def _is_redirect(self, head: _Head) -> bool:
         if self.policy.max_redirects == 0:
             return 300 <= head.status < 400
-        return head.status in REDIRECT_STATUSES and any(head.values("location"))
+        return head.status in REDIRECT_STATUSES and any(head.locations)
 
-    def _redirected(self, connection: _Connection, head: _Head, length: int) -> _Answer:
+    def _redirected(self, connection: _Connection, head: _Head, length: int) -> Tuple[Response, str]:
         """An answer without its body, which nobody needs: it may be a bomb."""
-        locations = set(head.values("location"))
-        if len(locations) > 1:
+        if len(head.locations) > 1:
             raise WebError(WEB_REDIRECT_BLOCKED, f"{self.name} sent a redirect to several places at once")
         if length == 0:
             self._keep(connection, head, length)
-        return _Answer(Response(self.url.text, head.status, head.joined()), locations.pop() if locations else "")
+        return Response(self.url.text, head.status, head.headers), "".join(head.locations)
 
     def _is_unread(self, head: _Head) -> bool:
-        kind = ",".join(head.values("content-type")[:1]).lower()
+        kind = head.headers.get("content-type", "").lower()
         return kind.startswith(self.policy.unread_types) and not kind.startswith("image/svg")
 
     def _with_body(self, connection: _Connection, stream: _Stream, head: _Head, length: int) -> Response:
         """The answer with its body decoded; flagged, or an error, where it is not whole."""
         body = _Body(_content_codings(head))
-        if length > MAX_WIRE_BYTES and self.policy.oversize_is_error:
-            raise self._too_large()
-        incomplete = self._read_body(stream, body, length)
-        if body.truncated and self.policy.oversize_is_error:
-            raise self._too_large()
-        if incomplete and self.policy.partial_is_error:
+        is_too_large = length > MAX_WIRE_BYTES and self.policy.whole_only
+        incomplete = "" if is_too_large else self._read_body(stream, body, length)
+        if is_too_large or (body.truncated and self.policy.whole_only):
+            raise WebError(self.policy.too_large_code, f"the answer of {self.name} is too large (limits: "
+                           f"{MAX_WIRE_BYTES >> 20} MiB on the wire, {MAX_BODY_BYTES >> 20} MiB unpacked)")
+        if incomplete and self.policy.whole_only:
             raise WebError(self.policy.invalid_code, f"the answer of {self.name} is incomplete: {incomplete}")
         if not incomplete and not body.truncated:
             self._keep(connection, head, length)
-        return Response(self.url.text, head.status, head.joined(), bytes(body.data), body.truncated, incomplete)
+        return Response(self.url.text, head.status, head.headers, bytes(body.data), body.truncated, incomplete)
 
     def _read_body(self, stream: _Stream, body: _Body, length: int) -> str:
         """Fill `body`; why it ended too early, or ""."""
@@ -2920,23 +2868,17 @@ class _Hop:
         except _Cut:
             why = "the connection ended before the whole body had come"
         except DeadlineExpired:
-            if self.policy.partial_is_error or len(body.data) < MIN_PARTIAL_BYTES:
+            if self.policy.whole_only or len(body.data) < MIN_PARTIAL_BYTES:
                 raise
             why = "the time ran out before the whole body had come"
         fault = body.finish()
         return why or fault
 
-    def _too_large(self) -> WebError:
-        return WebError(self.policy.too_large_code, f"the answer of {self.name} is too large (limits: "
-                        f"{MAX_WIRE_BYTES >> 20} MiB on the wire, {MAX_BODY_BYTES >> 20} MiB unpacked)")
-
     def _keep(self, connection: _Connection, head: _Head, length: int) -> None:
         """Hand the connection back for reuse, if both sides can go on with it: nothing unread, nothing surplus."""
-        both_framings = length == _CHUNKED and head.values("content-length")
+        both_framings = length == _CHUNKED and "content-length" in head.headers
         if length == _TO_THE_END or both_framings or not head.keeps_alive() or connection.buffer:
             return
-        if connection.is_tls:
-            self.transport.remember_tls_session(self._key(), connection.sock.session)
         self.connections.remove(connection)
         self.transport.put(self._key(), connection)
 
@@ -2955,14 +2897,14 @@ def _redirect_target(url: Url, location: str) -> Url:
     Header values are bytes read as Latin-1; browsers take a raw Location for UTF-8.
     """
     from urllib.parse import urljoin
-    if _CONTROL.search(location) or "\\" in location:
-        raise WebError(WEB_REDIRECT_BLOCKED, f"{url.host} redirected to a malformed address")
     raw = location.encode("latin-1", "replace")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
         text = "".join(chr(byte) if byte < 0x80 else f"%{byte:02X}" for byte in raw)
     try:
+        if _CONTROL.search(location) or "\\" in location:
+            raise ValueError
         return parse_url(urljoin(url.text, text))
     except WebError as error:
         raise WebError(WEB_REDIRECT_BLOCKED, f"{url.host} redirected to an address that is refused: {error.message}") \
@@ -2984,7 +2926,7 @@ def _redirect_host(url: Url, location: str) -> str:
 class Transport:
     """The way to the network, with its pool of idle connections. Safe to use from many threads.
 
-    `resolve` replaces socket.getaddrinfo. `opened` counts connections made, `idle` holds those kept, by origin.
+    `resolve` replaces socket.getaddrinfo. `idle` holds the connections kept for reuse, the longest idle one first.
     """
 
     def __init__(self, proxies: Optional[Proxies] = None, allow: Optional[AllowList] = None, user_agent: str = "", *,
@@ -2995,8 +2937,8 @@ class Transport:
         self._lock, self._tls_lock = new_lock(), new_lock()
         self._tls_context: Any = None
         self.tls_sessions: Dict[Tuple[Any, ...], Any] = {}
-        self.idle: Dict[Tuple[Any, ...], List[_Connection]] = {}
-        self.opened = 0
+        self.look_ups: Dict[Tuple[str, int], Tuple[float, List[Any]]] = {}
+        self.idle: List[_Connection] = []
 
     @classmethod
     def from_settings(cls, settings: Settings, resolve: Optional[Callable[..., Any]] = None) -> Transport:
@@ -3015,43 +2957,39 @@ class Transport:
         WEB_BLOCKED_URL, WEB_REDIRECT_BLOCKED, WEB_ABORTED, and the codes of `policy`; ConnectFailed is worth one retry.
         """
         url = parse_url(request.url)
-        if policy.guarded:
-            judge_url(url, self.allow)
-        answer = _Hop(self, request, url, policy, deadline).run()
+        response, location = self._hop(request, url, policy, deadline)
         for _ in range(policy.max_redirects):
-            if answer.location is None:
-                return answer.response
-            request, url = self._next_request(request, url, answer)
-            answer = self._follow(request, url, policy, deadline)
-        if answer.location is None:
-            return answer.response
+            if location is None:
+                break
+            request, url = self._next_request(request, url, location)
+            try:
+                response, location = self._hop(request, url, policy, deadline)
+            except WebError as error:
+                if error.code != WEB_BLOCKED_URL:
+                    raise
+                raise WebError(WEB_REDIRECT_BLOCKED, f"redirect refused: {error.message}", hint=error.hint) from None
+        if location is None:
+            return response
         if policy.max_redirects:
             raise WebError(WEB_REDIRECT_BLOCKED, f"{url.host} sent more than {policy.max_redirects} redirects")
-        status = answer.response.status
-        raise WebError(policy.failed_code, f"{url.host} redirected to {_redirect_host(url, answer.location)} (status "
-                       f"{status}); that is not followed, as credentials belong to one origin",
-                       status=status, hint="Correct the base URL.")
+        raise WebError(policy.failed_code, f"{url.host} redirected to {_redirect_host(url, location)} (status "
+                       f"{response.status}); that is not followed, as credentials belong to one origin",
+                       status=response.status, hint="Correct the base URL.")
 
-    def _next_request(self, request: Request, url: Url, answer: _Answer) -> Tuple[Request, Url]:
+    def _hop(self, request: Request, url: Url, policy: Policy, deadline: Deadline) -> Tuple[Response, Optional[str]]:
+        if policy.guarded:
+            judge_url(url, self.allow)
+        return _Hop(self, request, url, policy, deadline).run()
+
+    def _next_request(self, request: Request, url: Url, location: str) -> Tuple[Request, Url]:
         """The request that a redirect asks for: a GET, with nothing private when it leads to another origin."""
-        if request.method not in ("GET", "HEAD"):
+        if request.method != "GET":
             raise WebError(WEB_REDIRECT_BLOCKED, f"{url.host} redirected a {request.method} request")
-        target = _redirect_target(url, answer.location or "")
+        target = _redirect_target(url, location)
         headers = request.headers
-        if not same_origin(url, target):
+        if url.origin != target.origin:
             headers = {name: value for name, value in headers.items() if name.lower() in _TRAVELLING_FIELDS}
-        return Request(request.method, target.text, headers), target
-
-    def _follow(self, request: Request, url: Url, policy: Policy, deadline: Deadline) -> _Answer:
-        """The next hop, judged like the first; a refused one is WEB_REDIRECT_BLOCKED."""
-        try:
-            if policy.guarded:
-                judge_url(url, self.allow)
-            return _Hop(self, request, url, policy, deadline).run()
-        except WebError as error:
-            if error.code != WEB_BLOCKED_URL:
-                raise
-            raise WebError(WEB_REDIRECT_BLOCKED, f"redirect refused: {error.message}", hint=error.hint) from None
+        return Request("GET", target.text, headers), target
 
     def check_name(self, url: Url, deadline: Deadline) -> None:
         """WEB_BLOCKED_URL when `url`, about to be handed to a third party, names a host at no public address.
@@ -3073,12 +3011,10 @@ class Transport:
         """An idle connection for `key` that still lives, now `owner`'s; None when there is none."""
         while True:
             with self._lock:
-                connections = self.idle.get(key)
-                if not connections:
+                connection = next((kept for kept in reversed(self.idle) if kept.key == key), None)
+                if connection is None:
                     return None
-                connection = connections.pop()
-                if not connections:
-                    del self.idle[key]
+                self.idle.remove(connection)
             if time.monotonic() - connection.idle_since < IDLE_SECONDS and connection.is_alive():
                 connection.owner = owner
                 owner.connections.append(connection)
@@ -3089,45 +3025,23 @@ class Transport:
         """Keep `connection` for reuse; the longest idle ones make room for it."""
         with connection.lock:
             connection.owner = None
-        connection.was_used, connection.idle_since = True, time.monotonic()
+        now = time.monotonic()
+        connection.key, connection.was_used, connection.idle_since = key, True, now
         with self._lock:
-            self.idle.setdefault(key, []).append(connection)
-            surplus = self._surplus(connection.idle_since, key)
+            self.idle.append(connection)
+            of_origin = [kept for kept in self.idle if kept.key == key]
+            surplus = {*self.idle[:-MAX_IDLE], *of_origin[:-MAX_IDLE_PER_ORIGIN],
+                       *(kept for kept in self.idle if now - kept.idle_since > IDLE_SECONDS)}
+            self.idle = [kept for kept in self.idle if kept not in surplus]
         for old in surplus:
             old.close()
-
-    def _surplus(self, now: float, key: Tuple[Any, ...]) -> List[_Connection]:
-        """Take out and return what is too old or too much; the lock is held."""
-        surplus = [self.idle[key].pop(0)] if len(self.idle[key]) > MAX_IDLE_PER_ORIGIN else []
-        while True:
-            oldest = min(self.idle, key=lambda origin: self.idle[origin][0].idle_since)
-            is_too_old = now - self.idle[oldest][0].idle_since > IDLE_SECONDS
-            if not is_too_old and sum(map(len, self.idle.values())) <= MAX_IDLE:
-                return surplus
-            surplus.append(self.idle[oldest].pop(0))
-            if not self.idle[oldest]:
-                del self.idle[oldest]
 
     def close_idle(self) -> None:
         """Close every idle connection."""
         with self._lock:
-            connections = [connection for kept in self.idle.values() for connection in kept]
-            self.idle.clear()
+            connections, self.idle = self.idle, []
         for connection in connections:
             connection.close()
-
-    def count_opened(self) -> None:
-        """One more connection was made."""
-        with self._lock:
-            self.opened += 1
-
-    def remember_tls_session(self, key: Tuple[Any, ...], session: Any) -> None:
-        """Keep a TLS session to shorten the next handshake with the same peer."""
-        with self._lock:
-            if session is not None:
-                if len(self.tls_sessions) >= MAX_IDLE and key not in self.tls_sessions:
-                    self.tls_sessions.clear()
-                self.tls_sessions[key] = session
 
     def tls_context(self, failed_code: str) -> Any:
         """The one ssl.SSLContext, made on first use (80 ms); verification cannot be switched off."""
@@ -5382,6 +5296,18 @@ def _published(facts: _Facts) -> str:
     return ""
 
 
+def html_to_markdown(markup: str, url: str) -> str:
+    """A piece of HTML that is all content as Markdown: what is hidden or navigation goes, nothing else is judged."""
+    builder = _TreeBuilder(markup)
+    root = builder.build()
+    _weigh(builder.order)
+    _prune(root)
+    text = clean_text(_join(_Writer(url, url).write(root))).strip()
+    for element in builder.order:
+        element.parent = None  # parents make cycles, whose memory would wait for the collector
+    return text
+
+
 # ---- pages without text of their own
 
 _SHELL_CHARS = 200  # a page with more text than this is no empty shell
@@ -6225,7 +6151,7 @@ def _feed_entry(fields: Mapping[str, str], url: str) -> _FeedEntry:
     link = fields.get("link") or next((fields[name] for name in ("guid", "id")
                                        if fields.get(name, "").startswith(("http://", "https://"))), "")
     return _FeedEntry(_plain_field(fields.get("title", "")), _absolute(url, link), _plain_field(_first_of(fields, _DATE_FIELDS)),
-                      _html_to_markdown(_first_of(fields, _TEXT_FIELDS), url))
+                      _content_of(_first_of(fields, _TEXT_FIELDS), url))
 
 
 def _first_of(fields: Mapping[str, str], names: Iterable[str]) -> str:
@@ -6248,11 +6174,9 @@ def _absolute(base: str, link: str) -> str:
     return one_line(joined, MAX_URL_CHARS).replace(" ", "%20") if joined.startswith(("http://", "https://")) else ""
 
 
-def _html_to_markdown(markup: str, url: str) -> str:
-    """A fragment of HTML as Markdown; plain text only has its blank lines and line ends kept."""
-    if not _SIMPLE_TAG.search(markup):
-        return clean_text(unescape_html(markup)).strip()
-    return extract_html(f"<!DOCTYPE html><html><body><main>{markup}</main></body></html>", url).text
+def _content_of(markup: str, url: str) -> str:
+    """The content of an entry as Markdown: from HTML, or from plain text, whose line ends stay."""
+    return html_to_markdown(markup, url) if _SIMPLE_TAG.search(markup) else clean_text(unescape_html(markup)).strip()
 
 
 def _feed_page(title: str, about: str, entries: Sequence[_FeedEntry], left_out: int) -> Page:
@@ -6283,7 +6207,7 @@ def _read_json_feed(text: str, url: str) -> Page:
     items = [item for item in list_of(feed, "items") if isinstance(item, dict)]
     entries = [_FeedEntry(_plain_field(text_of(item, "title")), _absolute(url, text_of(item, "url", "external_url")),
                           one_line(text_of(item, "date_published", "date_modified"), MAX_TITLE_CHARS),
-                          _html_to_markdown(text_of(item, "content_html", "content_text", "summary"), url))
+                          _content_of(text_of(item, "content_html", "content_text", "summary"), url))
                for item in items[:MAX_FEED_ENTRIES]]
     page = _feed_page(text_of(feed, "title"), text_of(feed, "description"), entries, max(0, len(items) - MAX_FEED_ENTRIES))
     return page._replace(notes=page.notes + _invisible_notes(text)) if entries else Page()
@@ -7867,7 +7791,7 @@ def _time_number(value: Any) -> Optional[float]:
     if isinstance(value, str):
         text = value.strip()
         try:
-            value = float(text) if not _ISO_DATE.match(text) else _iso_seconds(text)
+            value = float(text) if not ISO_DATE.match(text) else _iso_seconds(text)
         except ValueError:
             return None
     number = number_of({"": value}, "")
@@ -8189,6 +8113,28 @@ def oauth_token(settings: Settings) -> OAuthToken:
     return _OAUTH_TOKENS.setdefault(key, OAuthToken(token_path(settings), client_id, endpoints))
 
 
+class OAuthClient(NamedTuple):
+    """Who logs in: the place of the token file, the client's id, the server's addresses, and what sends a request."""
+
+    path: str
+    client_id: str
+    endpoints: OAuthEndpoints
+    post: Post
+
+    def submit(self, url: str, fields: Mapping[str, str], deadline: Deadline) -> Response:
+        """The reply to a form with `fields`."""
+        return _submit(url, {**fields, "client_id": self.client_id}, self.post, deadline)
+
+    def save(self, reply: Mapping[str, Any], deadline: Deadline) -> None:
+        """The token file holds what the token endpoint has replied."""
+        try:
+            with FileLock(self.path + ".lock", deadline):
+                _write_token(self.path, token_fields(reply, {}, self.client_id, time.time()))
+        except OSError as error:
+            raise _no_token(f"the token file {self.path} cannot be written ({error.strerror})",
+                            "Set GROK_SEARCH_AUTH_FILE to a place that can be.") from None
+
+
 class _Login(NamedTuple):
     """One login under way: what was put into its URL and is needed to finish it."""
 
@@ -8199,7 +8145,7 @@ class _Login(NamedTuple):
     verifier: str
 
 
-def _begin_login(client_id: str, endpoints: OAuthEndpoints, redirect_uri: str) -> _Login:
+def _begin_login(client: OAuthClient, redirect_uri: str) -> _Login:
     """A new login with fresh secrets, and the URL where the user agrees to it."""
     import base64
     import hashlib
@@ -8208,31 +8154,21 @@ def _begin_login(client_id: str, endpoints: OAuthEndpoints, redirect_uri: str) -
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
     challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
     remember_secret(verifier)
-    query = {"response_type": "code", "client_id": client_id, "redirect_uri": redirect_uri, "scope": OAUTH_SCOPE,
+    query = {"response_type": "code", "client_id": client.client_id, "redirect_uri": redirect_uri, "scope": OAUTH_SCOPE,
              "code_challenge": challenge, "code_challenge_method": "S256", "state": state, "nonce": nonce,
              "plan": "generic", "referrer": SERVER_NAME}
-    return _Login(f"{endpoints.authorize}?{urlencode(query)}", redirect_uri, state, nonce, verifier)
+    return _Login(f"{client.endpoints.authorize}?{urlencode(query)}", redirect_uri, state, nonce, verifier)
 
 
-def _finish_login(login: _Login, code: str, path: str, client_id: str, endpoints: OAuthEndpoints, post: Post,
-                  deadline: Deadline) -> None:
+def _finish_login(client: OAuthClient, login: _Login, code: str, deadline: Deadline) -> None:
     """The code is exchanged and the token file written."""
     remember_secret(code)
-    reply = _token_reply(_submit(endpoints.token, {
-        "grant_type": "authorization_code", "code": code, "redirect_uri": login.redirect_uri, "client_id": client_id,
-        "code_verifier": login.verifier}, post, deadline), "the login failed")
+    reply = _token_reply(client.submit(client.endpoints.token, {
+        "grant_type": "authorization_code", "code": code, "redirect_uri": login.redirect_uri,
+        "code_verifier": login.verifier}, deadline), "the login failed")
     if jwt_claims(text_of(reply, "id_token")).get("nonce", login.nonce) != login.nonce:
         raise _login_is_over("the login failed: the answer belongs to another login")
-    _save_login(path, reply, client_id, deadline)
-
-
-def _save_login(path: str, reply: Mapping[str, Any], client_id: str, deadline: Deadline) -> None:
-    try:
-        with FileLock(path + ".lock", deadline):
-            _write_token(path, token_fields(reply, {}, client_id, time.time()))
-    except OSError as error:
-        raise _no_token(f"the token file {path} cannot be written ({error.strerror})",
-                        "Set GROK_SEARCH_AUTH_FILE to a place that can be.") from None
+    client.save(reply, deadline)
 
 
 class _Callback:
@@ -8313,9 +8249,8 @@ def _wait_for_callback(listener: Any, callback: _Callback, deadline: Deadline) -
             connection.close()
 
 
-def login_loopback(path: str, client_id: str, post: Post, show: Callable[[str], None], *, endpoints: OAuthEndpoints,
-                   port: int, seconds: float = LOGIN_SECONDS) -> None:
-    """Logs in: shows a URL, waits on 127.0.0.1 for the browser to come back, writes the token file at `path`.
+def login_loopback(client: OAuthClient, show: Callable[[str], None], port: int, seconds: float = LOGIN_SECONDS) -> None:
+    """Logs in: shows a URL, waits on 127.0.0.1 for the browser to come back, writes the token file.
 
     `port` 0 takes any free one. No browser is started: a text browser could take over the terminal.
     """
@@ -8331,14 +8266,14 @@ def login_loopback(path: str, client_id: str, post: Post, show: Callable[[str], 
                            hint="End the other login, or use `login --manual` or `login --device`.") from None
         listener.listen(CALLBACK_CONNECTIONS)
         host = f"127.0.0.1:{listener.getsockname()[1]}"
-        login = _begin_login(client_id, endpoints, f"http://{host}/callback")
+        login = _begin_login(client, f"http://{host}/callback")
         show(f"Open this address in a browser on this machine:\n\n{login.url}\n\n"
              f"Waiting for up to {seconds / 60:.0f} minutes. From another machine use `login --manual` or `--device`.")
         callback = _Callback(login.state, host)
         _wait_for_callback(listener, callback, deadline)
     if callback.error:
         raise WebError(WEB_PROVIDER_AUTH_ERROR, f"the login was refused ({callback.error})", provider="grok")
-    _finish_login(login, callback.code, path, client_id, endpoints, post, deadline.child(REFRESH_SECONDS))
+    _finish_login(client, login, callback.code, deadline.child(REFRESH_SECONDS))
 
 
 def code_of(pasted: str, state: str) -> str:
@@ -8363,37 +8298,34 @@ def code_of(pasted: str, state: str) -> str:
     return code
 
 
-def login_manual(path: str, client_id: str, post: Post, show: Callable[[str], None], ask: Callable[[str], str], *,
-                 endpoints: OAuthEndpoints) -> None:
+def login_manual(client: OAuthClient, show: Callable[[str], None], ask: Callable[[str], str]) -> None:
     """Logs in without a listener: the user pastes the address that his browser could not open, or the code."""
-    login = _begin_login(client_id, endpoints, f"http://127.0.0.1:{OAUTH_PORT}/callback")
+    login = _begin_login(client, f"http://127.0.0.1:{OAUTH_PORT}/callback")
     show(f"Open this address in any browser:\n\n{login.url}\n\nAfter you have agreed, the browser is sent to a page of "
          "127.0.0.1 that it may be unable to open. Copy that page's address, or the code that is shown.")
-    code = code_of(ask("Address or code: "), login.state)
-    _finish_login(login, code, path, client_id, endpoints, post, Deadline(REFRESH_SECONDS))
+    _finish_login(client, login, code_of(ask("Address or code: "), login.state), Deadline(REFRESH_SECONDS))
 
 
-def login_device(path: str, client_id: str, post: Post, show: Callable[[str], None], *,
-                 endpoints: OAuthEndpoints, wait: Optional[Callable[[float], Any]] = None) -> None:
+def login_device(client: OAuthClient, show: Callable[[str], None],
+                 wait: Optional[Callable[[float], Any]] = None) -> None:
     """Logs in by a code that the user types in on any device (RFC 8628). `wait` passes the seconds between polls."""
     import threading
-    response = _submit(endpoints.device, {"client_id": client_id, "scope": OAUTH_SCOPE}, post, Deadline(REFRESH_SECONDS))
+    response = client.submit(client.endpoints.device, {"scope": OAUTH_SCOPE}, Deadline(REFRESH_SECONDS))
     start = json_or_none(response.body if response.status == 200 else b"")
     device_code = text_of(start, "device_code")
     address = text_of(start, "verification_uri_complete", "verification_uri")
-    if not device_code or not address.startswith(("https://", endpoints.device.partition("/oauth2")[0] + "/")):
+    if not device_code or not address.startswith(("https://", client.endpoints.device.partition("/oauth2")[0] + "/")):
         raise _failed(response, "the login failed")
     remember_secret(device_code)
     show(f"Open {one_line(address, 500)} on any device and enter the code {one_line(text_of(start, 'user_code'), 40)}")
     deadline = Deadline(min(_time_number(start.get("expires_in")) or DEVICE_SECONDS, DEVICE_SECONDS))
-    fields = {"grant_type": "urn:ietf:params:oauth:grant-type:device_code", "device_code": device_code,
-              "client_id": client_id}
+    fields = {"grant_type": "urn:ietf:params:oauth:grant-type:device_code", "device_code": device_code}
     interval = max(1.0, _time_number(start.get("interval")) or DEVICE_POLL_SECONDS)
     wait = wait or (lambda seconds: deadline.wait(threading.Event(), seconds))
     while deadline.left() > 0:
         wait(interval)
         try:
-            response = _submit(endpoints.token, fields, post, Deadline(REFRESH_SECONDS))
+            response = client.submit(client.endpoints.token, fields, Deadline(REFRESH_SECONDS))
         except WebError as error:
             if not error.retryable:
                 raise
@@ -8403,7 +8335,7 @@ def login_device(path: str, client_id: str, post: Post, show: Callable[[str], No
         if word == "slow_down":
             interval += DEVICE_POLL_SECONDS
         elif word != "authorization_pending" and response.status < 500:
-            _save_login(path, _token_reply(response, "the login failed"), client_id, Deadline(REFRESH_SECONDS))
+            client.save(_token_reply(response, "the login failed"), Deadline(REFRESH_SECONDS))
             return
     raise WebError(WEB_PROVIDER_TIMEOUT, "the login was not finished in time", hint=_LOG_IN_AGAIN)
 
@@ -8414,25 +8346,25 @@ def login(settings: Settings, method: str, post: Post, show: Callable[[str], Non
 
     With xAI's own client id the notice about it is shown, and must be agreed to unless `yes`. Not for a running server.
     """
-    path, endpoints = token_path(settings), oauth_endpoints(settings.environ)
-    if not path:
-        raise _no_token("there is no home folder for the token file", "Set GROK_SEARCH_AUTH_FILE.")
     client_id = str(settings["GROK_SEARCH_OAUTH_CLIENT_ID"]) or OAUTH_CLIENT_ID
+    client = OAuthClient(token_path(settings), client_id, oauth_endpoints(settings.environ), post)
+    if not client.path:
+        raise _no_token("there is no home folder for the token file", "Set GROK_SEARCH_AUTH_FILE.")
     if client_id == OAUTH_CLIENT_ID:
         show(OAUTH_NOTICE)
         if not yes and ask("Go on? [y/N] ").strip().lower() not in ("y", "yes"):
             raise WebError(WEB_ABORTED, "the login was not agreed to", hint="Answer y, or pass --yes.")
-    _private_folder(path)
+    _private_folder(client.path)
     try:
         if method == "manual":
-            login_manual(path, client_id, post, show, ask, endpoints=endpoints)
+            login_manual(client, show, ask)
         elif method == "device":
-            login_device(path, client_id, post, show, endpoints=endpoints)
+            login_device(client, show)
         else:
-            login_loopback(path, client_id, post, show, port=port, endpoints=endpoints)
+            login_loopback(client, show, port)
     except DeadlineExpired:
         raise WebError(WEB_PROVIDER_TIMEOUT, "the login was not finished in time", hint=_LOG_IN_AGAIN) from None
-    return path
+    return client.path
 
 
 def logout(path: str) -> bool:
@@ -8735,7 +8667,7 @@ def _checked(host: str, like: str, name: str, text: str) -> str:
 
 
 def _key_of(host: str, name: str, text: str) -> str:
-    """A single key, checked and remembered for the redactor; a comma does not split it, since the host's does not."""
+    """A single key, "" for "", checked and remembered for the redactor; commas are refused, as the host's do not split."""
     if "," in text:
         raise _cannot_follow(host, f"{name} has a comma inside")
     key = _checked(host, "OPENAI_SEARCH_API_KEY", name, text)
@@ -8914,12 +8846,10 @@ def follow_claude(environ: Mapping[str, str]) -> Followed:
     model = _claude_model(environ)
     if not model:
         raise _cannot_follow("claude", "no model is named; set ANTHROPIC_MODEL")
-    token, key = environ.get("ANTHROPIC_AUTH_TOKEN", "").strip(), environ.get("ANTHROPIC_API_KEY", "").strip()
+    token, key = (_key_of("claude", name, environ.get(name, "")) for name in ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY"))
     if not token and not key:
         raise _cannot_follow("claude", "neither ANTHROPIC_API_KEY nor ANTHROPIC_AUTH_TOKEN is set, and the tokens of "
                                        "a Claude login are not used")
-    token = _key_of("claude", "ANTHROPIC_AUTH_TOKEN", token) if token else ""
-    key = _key_of("claude", "ANTHROPIC_API_KEY", key) if key else ""
     base = environ.get("ANTHROPIC_BASE_URL", "").strip() or "https://api.anthropic.com"
     url = _checked("claude", "ANTHROPIC_SEARCH_URL", "ANTHROPIC_BASE_URL", base)
     lines = (line.partition(":") for line in environ.get("ANTHROPIC_CUSTOM_HEADERS", "").splitlines())
@@ -9313,7 +9243,7 @@ def reply_object(provider_id: str, response: Response) -> Dict[str, Any]:
     """The JSON object of a reply; WebError WEB_PROVIDER_RESPONSE_INVALID for HTML, an empty body or other JSON."""
     text, value, why = response.text().lstrip(), None, "is empty"
     if text.startswith("<"):
-        why = "is a web page, not JSON (a login or error page?)"
+        why = f"is a web page ({response.content_type or 'of no type'}), not JSON (a login or error page?)"
     elif text:
         value, why = json_or_none(text), "is not a JSON object"
         if value is None and (response.truncated or response.incomplete):
@@ -9331,11 +9261,9 @@ _WAIT_UNITS = {"ms": 0.001, "s": 1.0, "second": 1.0, "m": 60.0, "minute": 60.0}
 
 def _seconds(text: Any, scale: float = 1.0) -> Optional[float]:
     """`text` (or a number) as seconds, at most MAX_RETRY_AFTER_SECONDS; None for what is negative or no number."""
-    if isinstance(text, bool) or not isinstance(text, (str, int, float)):
-        return None
     try:
-        seconds = float(text) * scale
-    except (ValueError, OverflowError):
+        seconds = -1.0 if isinstance(text, bool) else float(text) * scale
+    except (TypeError, ValueError, OverflowError):
         return None
     return min(seconds, MAX_RETRY_AFTER_SECONDS) if seconds >= 0 else None  # NaN compares false
 
@@ -9361,11 +9289,9 @@ def _window_reset(headers: Mapping[str, str], now: float) -> Optional[float]:
         if left.strip() != "0" or not reset.strip().isdecimal() or "".join(limits[number:number + 1]).strip() == "0":
             continue
         seconds = float(reset)
-        if seconds < _EPOCH_SECONDS:
-            waits.append(min(seconds, MAX_RETRY_AFTER_SECONDS))
-        elif now:
-            waits.append(min(max(0.0, seconds - now), MAX_RETRY_AFTER_SECONDS))
-    return max(waits, default=None)
+        if seconds < _EPOCH_SECONDS or now:
+            waits.append(seconds if seconds < _EPOCH_SECONDS else max(0.0, seconds - now))
+    return _seconds(max(waits, default=None))
 
 
 def _told_wait(response: Response) -> Optional[float]:
@@ -9395,7 +9321,7 @@ def retry_after_seconds(response: Response, now: float = 0.0) -> Optional[float]
         wait = _seconds(headers.get("retry-after"))
     if wait is None and now:
         moment = _http_date(headers.get("retry-after", ""))
-        wait = None if moment is None else min(max(0.0, moment - now), MAX_RETRY_AFTER_SECONDS)
+        wait = None if moment is None else _seconds(max(0.0, moment - now))
     if wait is None:
         wait = _window_reset(headers, now)
     return _told_wait(response) if wait is None and response.status >= 400 else wait
@@ -9452,6 +9378,14 @@ def _is_xai(endpoint: Endpoint) -> bool:
     return host == "x.ai" or host.endswith(".x.ai") or endpoint.model.lower().startswith(("grok", "xai/", "x-ai/"))
 
 
+def _responses_request(query: SearchQuery, endpoint: Endpoint, tools: List[Dict[str, Any]], applied: Sequence[str],
+                       **fields: Any) -> Request:
+    """POST /v1/responses with what all its dialects share, and `fields`; `applied` are the filters within `tools`."""
+    return Request.post_json(join_endpoint(endpoint.url, "v1/responses"), {
+        "model": endpoint.model, "instructions": _instructions(query), "input": _prompt(query, applied), "tools": tools,
+        **fields}, bearer(endpoint))
+
+
 def build_grok_search(query: SearchQuery, endpoint: Endpoint) -> Request:
     """POST /v1/responses in xAI's form: five domains, include or exclude; no date, place or context size."""
     tool: Dict[str, Any] = {"type": "web_search"}
@@ -9462,11 +9396,11 @@ def build_grok_search(query: SearchQuery, endpoint: Endpoint) -> Request:
     if endpoint.options.get("GROK_SEARCH_X_SEARCH") and not query.include_domains:  # posts lie at none of those sites
         since = _first_day(query)
         tools.append({"type": "x_search", **({"from_date": since} if since else {})})
-    return Request.post_json(join_endpoint(endpoint.url, "v1/responses"), {
-        "model": endpoint.model or None, "instructions": _instructions(query),
-        "input": [{"role": "user", "content": _prompt(query, [_domain_filter(query, GROK_DOMAINS)])}],
-        "tools": tools, "tool_choice": "required", "include": ["web_search_call.action.sources"],
-        "max_turns": MAX_SEARCH_ROUNDS, "store": False, "stream": False}, bearer(endpoint))
+    applied = [_domain_filter(query, GROK_DOMAINS)]
+    return _responses_request(
+        query, endpoint, tools, applied, input=[{"role": "user", "content": _prompt(query, applied)}],
+        tool_choice="required", include=["web_search_call.action.sources"], max_turns=MAX_SEARCH_ROUNDS, store=False,
+        stream=False)
 
 
 def openai_domains(endpoint: Endpoint) -> int:
@@ -9491,13 +9425,11 @@ def build_openai_search(query: SearchQuery, endpoint: Endpoint) -> Request:
     domains = _domain_fields(query, most, "allowed_domains", "blocked_domains")
     if domains:
         tool["filters"] = domains
-    return Request.post_json(join_endpoint(endpoint.url, "v1/responses"), {
-        "model": endpoint.model or None, "instructions": _instructions(query),
-        "input": _prompt(query, [_domain_filter(query, most)]),
-        "tools": [tool], "tool_choice": "required" if most else {"type": "web_search_preview"},  # the old one by its type
-        "include": ["web_search_call.action.sources"], "max_tool_calls": MAX_SEARCH_ROUNDS,
-        "max_output_tokens": endpoint.options.get("OPENAI_SEARCH_MAX_TOKENS"), "store": False, "stream": False},
-        bearer(endpoint))
+    return _responses_request(
+        query, endpoint, [tool], [_domain_filter(query, most)],
+        tool_choice="required" if most else {"type": "web_search_preview"},  # the old one by its type
+        include=["web_search_call.action.sources"], max_tool_calls=MAX_SEARCH_ROUNDS,
+        max_output_tokens=endpoint.options.get("OPENAI_SEARCH_MAX_TOKENS"), store=False, stream=False)
 
 
 def follow_responses_search(request: Request, response: Response) -> Optional[Request]:
@@ -9520,10 +9452,8 @@ def build_perplexity_search(query: SearchQuery, endpoint: Endpoint) -> Request:
     if since:
         filters["search_after_date_filter"] = f"{since[5:7]}/{since[8:]}/{since[:4]}"
     applied = [_domain_filter(query, MAX_DOMAINS), *(["recency_days"] if since else [])]
-    return Request.post_json(join_endpoint(endpoint.url, "v1/responses"), {
-        "model": endpoint.model or PERPLEXITY_MODEL, "instructions": _instructions(query),
-        "input": _prompt(query, applied),
-        "tools": [{"type": "web_search", **({"filters": filters} if filters else {})}]}, bearer(endpoint))
+    return _responses_request(query, endpoint, [{"type": "web_search", **({"filters": filters} if filters else {})}],
+                              applied, model=endpoint.model or PERPLEXITY_MODEL)
 
 
 def build_anthropic_search(query: SearchQuery, endpoint: Endpoint) -> Request:
@@ -9544,7 +9474,7 @@ def build_anthropic_search(query: SearchQuery, endpoint: Endpoint) -> Request:
         headers["x-api-key"] = endpoint.key
         headers.update({} if host_of(endpoint.url) == "api.anthropic.com" else bearer(endpoint))
     return Request.post_json(join_endpoint(endpoint.url, "v1/messages"), {
-        "model": endpoint.model or None, "max_tokens": options.get("ANTHROPIC_SEARCH_MAX_TOKENS") or 4096,
+        "model": endpoint.model, "max_tokens": options.get("ANTHROPIC_SEARCH_MAX_TOKENS") or 4096,
         "system": _instructions(query),
         "messages": [{"role": "user", "content": _prompt(query, [_domain_filter(query, MAX_DOMAINS)])}],
         "tools": [tool], "stream": False}, headers)
@@ -9573,7 +9503,7 @@ def build_chat_search(query: SearchQuery, endpoint: Endpoint) -> Request:
     sized = {"search_context_size": size} if size else {}
     official = host_of(endpoint.url) == "api.openai.com"  # where max_tokens is refused by newer models
     body: Dict[str, Any] = {
-        "model": endpoint.model or None,
+        "model": endpoint.model,
         "messages": [{"role": "system", "content": _instructions(query)},
                      {"role": "user", "content": _prompt(query, [])}],
         "max_completion_tokens" if official else "max_tokens": options.get("CHAT_SEARCH_MAX_TOKENS"),
@@ -9841,6 +9771,10 @@ class _Evidence:
         for item in items:
             add_source(self.sources, _read_source(item, cited))
 
+    def cited_numbers(self) -> Set[str]:
+        """The numbers that stand in the text as `[n]`."""
+        return {found.group(1) for found in _NUMBER_CITATION.finditer(self.text[:_SCANNED_CHARS])}
+
     def reply(self, provider_id: str) -> SearchReply:
         """The finished reply. Links in the text add sources only beside native ones."""
         text = self.text
@@ -9935,10 +9869,10 @@ def _is_search(item: Dict[str, Any]) -> bool:
 
 def _add_search_results(items: List[Dict[str, Any]], evidence: _Evidence) -> None:
     """Sources of Perplexity's `search_results` and `fetch_url_results`; cited where the text has their `[id]`."""
-    cited = {found.group(1) for found in _NUMBER_CITATION.finditer(evidence.text[:_SCANNED_CHARS])}
+    numbers = evidence.cited_numbers()
     for item in items:
         for result in list_of(item, "results") if item.get("type") == "search_results" else []:
-            evidence.add([result], cited=isinstance(result, dict) and str(result.get("id")) in cited)
+            evidence.add([result], cited=isinstance(result, dict) and str(result.get("id")) in numbers)
         if item.get("type") == "fetch_url_results":
             evidence.add(list_of(item, "contents"))
 
@@ -9952,10 +9886,10 @@ def _add_citations(annotations: List[Any], evidence: _Evidence, inline_counts: b
 
 def _add_top_level(body: Dict[str, Any], evidence: _Evidence) -> None:
     """Sources of the lists that gateways and Perplexity's old form add beside the answer, on any holder of them."""
-    cited = {found.group(1) for found in _NUMBER_CITATION.finditer(evidence.text[:_SCANNED_CHARS])}
+    numbers = evidence.cited_numbers()
     for name in ("search_results", "citations", "search_sources"):
         for number, item in enumerate(list_of(body, name)[:MAX_REPLY_SOURCES], 1):
-            evidence.add([item], cited=str(number) in cited and name != "search_sources")
+            evidence.add([item], cited=str(number) in numbers and name != "search_sources")
 
 
 # The Chat Completions form.
@@ -10345,9 +10279,9 @@ def build_tavily_search(query: SearchQuery, endpoint: Endpoint) -> Request:
         "query": _cut_at_word(query.text, TAVILY_QUERY_CHARS),
         "max_results": min(query.limit, 20),
         "time_range": time_range,
-        "start_date": (_first_day(query) or None) if time_range is None else None,
-        "include_domains": list(query.include_domains) or None,
-        "exclude_domains": list(query.exclude_domains) or None,
+        "start_date": "" if time_range else _first_day(query),
+        "include_domains": query.include_domains,
+        "exclude_domains": query.exclude_domains,
         "include_raw_content": "markdown" if query.include_content else None,
     }, _tavily_headers(endpoint))
 
@@ -10439,8 +10373,8 @@ def build_firecrawl_search(query: SearchQuery, endpoint: Endpoint) -> Request:
         "query": text, "limit": query.limit,
         "tbs": _freshness(query, ("qdr:d", "qdr:w", "qdr:m", "qdr:y"), lambda first, last:
                           f"cdr:1,cd_min:{_us_date(first)},cd_max:{_us_date(last)}"),
-        "includeDomains": list(query.include_domains) or None if not in_query else None,
-        "excludeDomains": list(query.exclude_domains) or None if not in_query and not query.include_domains else None,
+        "includeDomains": () if in_query else query.include_domains,
+        "excludeDomains": () if in_query or query.include_domains else query.exclude_domains,
         "scrapeOptions": {"formats": ["markdown"]} if query.include_content else None,
     }, bearer(endpoint))
 
@@ -10482,7 +10416,7 @@ def parse_firecrawl_fetch(response: Response) -> Page:
 def build_firecrawl_map(query: MapQuery, endpoint: Endpoint) -> Request:
     """POST /map: one credit whatever the number of addresses. v1 leaves sitemaps out unless told otherwise."""
     return Request.post_json(join_endpoint(endpoint.url, "v2/map"), {
-        "url": query.url, "limit": MAX_MAP_LIMIT, "search": query.search or None,
+        "url": query.url, "limit": MAX_MAP_LIMIT, "search": query.search,
         "timeout": max(1, query.timeout_seconds) * 1000,
         "ignoreSitemap": False if _is_firecrawl_v1(endpoint) else None,
     }, bearer(endpoint))
@@ -10521,9 +10455,9 @@ def build_exa_search(query: SearchQuery, endpoint: Endpoint) -> Request:
         "query": query.text, "numResults": query.limit, "type": "auto",
         "contents": {"highlights": True,
                      **({"text": {"maxCharacters": EXA_TEXT_CHARS}} if query.include_content else {})},
-        "includeDomains": list(query.include_domains) or None,
-        "excludeDomains": list(query.exclude_domains) or None,
-        "startPublishedDate": f"{first}T00:00:00.000Z" if first else None,
+        "includeDomains": query.include_domains,
+        "excludeDomains": query.exclude_domains,
+        "startPublishedDate": f"{first}T00:00:00.000Z" if first else "",
     }, {"x-api-key": endpoint.key})
 
 
@@ -10685,13 +10619,13 @@ def build_you_search(query: SearchQuery, endpoint: Endpoint) -> Request:
         "freshness": _freshness(query, _PERIODS, lambda first, last: f"{first}to{last}"),
     }
     if not endpoint.key:
-        fields["include_domains"] = ",".join(query.include_domains) or None
+        fields["include_domains"] = ",".join(query.include_domains)
         return Request.get(join_endpoint(endpoint.url, "/v1/agents/search"), fields,
                            {"Accept": "application/json"})
     return Request.post_json(join_endpoint(endpoint.url, "/v1/search"), {
         **fields,
-        "include_domains": list(query.include_domains) or None,
-        "exclude_domains": list(query.exclude_domains) or None if not query.include_domains else None,
+        "include_domains": query.include_domains,
+        "exclude_domains": () if query.include_domains else query.exclude_domains,
         "extraction": {"extraction_mode": "full_page", "full_page": {"extraction_formats": ["markdown"]}}
         if query.include_content else None,
     }, {"X-API-Key": endpoint.key})
@@ -10724,9 +10658,9 @@ def build_searxng_search(query: SearchQuery, endpoint: Endpoint) -> Request:
     options = endpoint.options
     return Request.get(join_endpoint(endpoint.url, "search"), {
         "q": " ".join([query.text, *_site_operators(query)]), "format": "json",
-        "categories": options.get("SEARXNG_CATEGORIES") or None,
-        "language": options.get("SEARXNG_LANGUAGE") or None,
-        "engines": options.get("SEARXNG_ENGINES") or None,
+        "categories": options.get("SEARXNG_CATEGORIES"),
+        "language": options.get("SEARXNG_LANGUAGE"),
+        "engines": options.get("SEARXNG_ENGINES"),
         "time_range": _wider_code(min(query.recency_days or 0, 366), _PERIODS),
     }, {"Accept": "application/json", **_searxng_credential(endpoint)})
 
@@ -11194,7 +11128,8 @@ def parse_arxiv_search(response: Response) -> SearchReply:
 
 
 def atom_entries(feed: str) -> List[Dict[str, List[str]]]:
-    """Of each entry of an Atom feed, the texts of its elements by their local names, as markup: `&amp;` stays."""
+    """Of each entry of an Atom feed, the texts of its elements by local name, escaped: what reads titles takes markup."""
+    import html
     entries: List[Dict[str, List[str]]] = []
     name, in_entry = "", False
     for event in xml_events(feed):
@@ -11204,7 +11139,7 @@ def atom_entries(feed: str) -> List[Dict[str, List[str]]]:
             if name == "entry":
                 entries.append({})
         elif in_entry and name and event.raw.strip():
-            entries[-1].setdefault(name, []).append(feed[event.start:event.end])
+            entries[-1].setdefault(name, []).append(html.escape(event.raw.strip(), quote=False))
     return entries
 
 
@@ -11427,18 +11362,6 @@ class Specialist(NamedTuple):
 # -- Markdown that people wrote --
 
 
-def html_to_markdown(markup: str, url: str) -> str:
-    """A piece of HTML that is all content as Markdown: what is hidden or navigation goes, nothing else is judged."""
-    builder = _TreeBuilder(markup)
-    root = builder.build()
-    _weigh(builder.order)
-    _prune(root)
-    text = clean_text(_join(_Writer(url, url).write(root))).strip()
-    for element in builder.order:
-        element.parent = None  # parents make cycles, whose memory would wait for the collector
-    return text
-
-
 def visible_markdown(text: str) -> str:
     """Markdown as its readers see it: without comments (outside of code) and invisible characters."""
     lines: List[str] = []
@@ -11589,33 +11512,18 @@ def _load_release(match: Match, api: SiteApi) -> Page:
 def _load_readme(match: Match, api: SiteApi) -> Page:
     """A repository's README as it is shown: rendered, so that links are whole and comments are gone.
 
-    With `Accept: application/vnd.github.html+json` the reply is HTML; what else may come is JSON with the file in
-    base64, or the file itself.
+    With `Accept: application/vnd.github.html+json` the reply is HTML; gateways may send the file itself.
     """
     owner, repository = match[0], match[1][:-4] if match[1].endswith(".git") else match[1]
     response = api.get("api.github.com", f"/repos/{owner}/{repository}/readme",
                        accept="application/vnd.github.html+json")
-    text = response.text()
-    home = f"https://github.com/{owner}/{repository}"
-    if text.lstrip()[:1] == "<" and "markdown" not in response.content_type and "raw" not in response.content_type:
-        text = html_to_markdown(text, home + "/blob/HEAD/")
-    elif text.lstrip()[:1] == "{":
-        text = visible_markdown(_decoded_content(text))
-    else:
-        text = visible_markdown(text)
+    text, home = response.text(), f"https://github.com/{owner}/{repository}"
+    is_html = text.lstrip().startswith("<")
+    text = html_to_markdown(text, home + "/blob/HEAD/") if is_html else visible_markdown(text)
     if not text:
         raise WebError(WEB_PROVIDER_RESPONSE_INVALID, "api.github.com sent an empty README")
     return Page(title=f"{owner}/{repository}", text=text, content_type="text/markdown", url=home,
                 truncated=response.truncated)
-
-
-def _decoded_content(text: str) -> str:
-    """The file in a reply of GitHub's contents API: base64 with line ends in `content`."""
-    import base64
-    try:
-        return base64.b64decode(text_of(parse_json(text), "content")).decode("utf-8-sig", "replace")
-    except ValueError:
-        raise WebError(WEB_PROVIDER_RESPONSE_INVALID, "api.github.com sent JSON of an unknown shape") from None
 
 
 def _load_blob(match: Match, api: SiteApi) -> Page:
@@ -11687,7 +11595,7 @@ def _load_arxiv(match: Match, api: SiteApi) -> Page:
     if kind == "pdf" and not body:
         raise WebError(WEB_FETCH_FAILED, f"arxiv.org has no HTML form of {identifier}")
     facts = _facts(f"arXiv:{identifier}", ", ".join(authors[:20]) + (" and others" if len(authors) > 20 else ""), date,
-                   *fields.get("comment", [])[:1])
+                   *(plain_words(text, MAX_TITLE_CHARS) for text in fields.get("comment", [])[:1]))
     abstract = plain_words(fields.get("summary", [""])[0], MAX_ANSWER_CHARS)
     text = "\n\n".join((f"# {title}", facts, "## Abstract", abstract, *(("## Full text", body) if body else ())))
     notes = () if body else (f"abstract only; the paper itself: https://arxiv.org/pdf/{identifier}",)
@@ -11758,7 +11666,7 @@ SPECIALISTS: Tuple[Specialist, ...] = (
     Specialist("github_issue", _pages(_GITHUB_HOST, _REPOSITORY + r"/issues/([0-9]{1,12})" + _END), _load_issue),
     Specialist("github_pull", _pages(_GITHUB_HOST, _REPOSITORY + r"/pull/([0-9]{1,12})" + _END), _load_issue),
     Specialist("github_release", _pages(_GITHUB_HOST, _REPOSITORY + r"/releases/(?:latest|tag/([^?]+?))" + _END), _load_release),
-    Specialist("github_readme", _pages(_GITHUB_HOST, _REPOSITORY + r"/?(?:\?tab=readme-ov-file)?"), _load_readme),
+    Specialist("github_readme", _pages(_GITHUB_HOST, _REPOSITORY + r"/?(?:\?(?:tab=readme-ov-file)?)?"), _load_readme),
     Specialist("github_raw", _pages(_GITHUB_HOST, _REPOSITORY + r"/blob/([^?/]+/[^?]+?)" + _END), _load_blob),
     Specialist("stackexchange", _pages(_STACK_HOST, r"/(questions|q|a)/([0-9]{1,12})(?:[/?].*)?"), _load_question),
     Specialist("arxiv", _pages(r"(?:www\.|export\.)?arxiv\.org", _ARXIV_PATH), _load_arxiv),

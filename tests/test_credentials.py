@@ -415,6 +415,10 @@ class LoginTest(TokenCase):
         self.server.answer("/oauth2/token", {"access_token": "access-one", "refresh_token": "refresh-one",
                                              "token_type": "Bearer", "expires_in": 21600})
 
+    def client(self) -> websearch.OAuthClient:
+        """Who logs in, at the server on loopback."""
+        return websearch.OAuthClient(self.path, "client", self.endpoints, post)
+
     def shown_url(self) -> str:
         """The address that the user is to open."""
         text = wait_until(lambda: next((text for text in self.shown if "/authorize" in text), ""))
@@ -432,8 +436,7 @@ class LoginTest(TokenCase):
         return reply.status
 
     def test_stray_callbacks_do_not_end_the_login(self) -> None:
-        thread = threading.Thread(target=websearch.login_loopback, args=(self.path, "client", post, self.shown.append),
-                                  kwargs={"port": 0, "endpoints": self.endpoints})
+        thread = threading.Thread(target=websearch.login_loopback, args=(self.client(), self.shown.append, 0))
         thread.start()
         url = self.shown_url()
         query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
@@ -474,7 +477,7 @@ class LoginTest(TokenCase):
 
         def run() -> None:
             try:
-                websearch.login_loopback(self.path, "client", post, self.shown.append, port=0, endpoints=self.endpoints)
+                websearch.login_loopback(self.client(), self.shown.append, 0)
             except websearch.WebError as error:
                 codes.append(error.message)
         thread = threading.Thread(target=run)
@@ -489,8 +492,7 @@ class LoginTest(TokenCase):
 
     def test_login_that_nobody_finishes_ends_in_time(self) -> None:
         with self.assertRaises(websearch.WebError) as caught:
-            websearch.login_loopback(self.path, "client", post, self.shown.append, port=0, seconds=0.1,
-                                     endpoints=self.endpoints)
+            websearch.login_loopback(self.client(), self.shown.append, 0, seconds=0.1)
         self.assertEqual(caught.exception.code, websearch.WEB_PROVIDER_TIMEOUT)
 
     def test_port_that_is_taken_is_named(self) -> None:
@@ -499,8 +501,7 @@ class LoginTest(TokenCase):
             taken.listen(1)
             port = taken.getsockname()[1]
             with self.assertRaises(websearch.WebError) as caught:
-                websearch.login_loopback(self.path, "client", post, self.shown.append, port=port,
-                                         endpoints=self.endpoints)
+                websearch.login_loopback(self.client(), self.shown.append, port)
         self.assertIn(f"port {port}", caught.exception.message)
 
     def test_manual_login_takes_the_address_or_the_code(self) -> None:
@@ -510,8 +511,7 @@ class LoginTest(TokenCase):
         for form in ("http://127.0.0.1:56121/callback?code=GOOD&state=STATE", " GOOD#STATE ", "GOOD", "code=GOOD&state=STATE"):
             self.shown.clear()
 
-            websearch.login_manual(self.path, "client", post, self.shown.append, lambda _, form=form: pasted(form),
-                                   endpoints=self.endpoints)
+            websearch.login_manual(self.client(), self.shown.append, lambda _, form=form: pasted(form))
 
             self.assertEqual(fields_of(self.server.requests[-1])["code"], "GOOD")
             self.assertEqual(self.stored()["access_token"], "access-one")
@@ -532,7 +532,7 @@ class LoginTest(TokenCase):
                            Reply(503, "busy"), {"access_token": "access-one", "refresh_token": "refresh-one"})
         waits: List[float] = []
 
-        websearch.login_device(self.path, "client", post, self.shown.append, endpoints=self.endpoints, wait=waits.append)
+        websearch.login_device(self.client(), self.shown.append, wait=waits.append)
 
         self.assertEqual(waits, [2, 2, 7, 7])
         self.assertEqual(self.shown, [f"Open {self.server.url('/device')} on any device and enter the code ABCD-EFGH"])
@@ -547,8 +547,7 @@ class LoginTest(TokenCase):
         for word in ("access_denied", "expired_token"):
             self.server.answer("/oauth2/token", Reply(400, {"error": word}))
             with self.assertRaises(websearch.WebError) as caught:
-                websearch.login_device(self.path, "client", post, self.shown.append, endpoints=self.endpoints,
-                                       wait=lambda _: None)
+                websearch.login_device(self.client(), self.shown.append, wait=lambda _: None)
             self.assertIn(word, caught.exception.message)
         self.assertFalse(os.path.exists(self.path))
 
@@ -574,7 +573,7 @@ class LoginTest(TokenCase):
     def test_server_that_cannot_be_reached_is_an_error(self) -> None:
         endpoints = websearch.oauth_endpoints({"WEBSEARCH_OAUTH_BASE": f"http://127.0.0.1:{closed_port()}"})
         with self.assertRaises(OSError):  # of this `post`; the product's transport raises WebError
-            websearch.login_device(self.path, "client", post, self.shown.append, endpoints=endpoints)
+            websearch.login_device(self.client()._replace(endpoints=endpoints), self.shown.append)
         self.assertFalse(os.path.exists(self.path))
 
 

@@ -33,6 +33,7 @@ from tests.support import (
     RawLoopback,
     RecordedRequest,
     Repeat,
+    Reply,
     Reset,
     closed_port,
     fixture,
@@ -496,7 +497,7 @@ PROXY_ROWS: Dict[str, Row] = {
     "https://floods.test/": Row([b"HTTP/1.1 200 OK\r\n", Repeat(b"X-A: b\r\n" * 99)], FAILED, "header lines"),
     "https://interim.test/": Row([Repeat(b"HTTP/1.1 100 Continue\r\n\r\n")], FAILED, "interim"),
     "https://stray.test/": Row([b"HTTP/1.1 200 OK\r\n\r\nstray bytes"], FAILED, "stray"),
-    "https://plain.test/": Row([b"HTTP/1.1 200 OK\r\n\r\n", Pause(0.1), b"HTTP/1.1 400 Bad\r\n\r\n"], FAILED, "TLS"),
+    "https://plain.test/": Row([b"HTTP/1.1 200 OK\r\n\r\n", Pause(0.5), b"HTTP/1.1 400 Bad\r\n\r\n"], FAILED, "TLS"),
     "https://mute.test/": Row([b"HTTP/1.1 200 OK\r\n\r\n", Hold()], TIMEOUT, "time ran out"),
     "https://ends.test/": Row([b"HTTP/1.1 200 OK\r\n\r\n"], FAILED, "TLS"),
     "https://10.1.2.3/": Row([], websearch.WEB_BLOCKED_URL, "10.1.2.3"),
@@ -619,6 +620,14 @@ class HostileTls(HostileCase):
                     self.assertEqual((error["code"], origin.requests), (FAILED, []))
                     self.assertIn(word, error["message"])
             self.assert_serves_and_is_silent(server)
+
+    def test_a_new_connection_to_a_known_origin_resumes_its_tls_session(self) -> None:
+        context = self.server_side("good")
+        transport = Transport(allow=websearch.AllowList(("127.0.0.1",)), cert_file=os.path.join(self.folder, "ours.pem"))
+        with Loopback({"*": Reply(200, "over TLS", close=True)}, tls=context) as origin:
+            for _ in range(3):
+                transport.send(websearch.Request.get(origin.url("/")), websearch.PAGE_POLICY, Deadline(5))
+            self.assertEqual((origin.connections, context.session_stats()["hits"]), (3, 2))
 
 
 # ---- Which addresses are connected to ----------------------------------------------

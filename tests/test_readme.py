@@ -5,8 +5,9 @@ output, in which a line "..." stands for any lines. Both are given to a shell as
 """
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-import os
 import py_compile
 import re
 import shutil
@@ -37,8 +38,8 @@ RUN = {
     "python3 websearch.py map https://docs.python.org/3/ --search asyncio": "1 of 1 addresses, by tavily",
     "python3 websearch.py hosts": r"^127\.0\.0\.1:\d+\n$|^127\.0\.0\.1\n$",
     "python3 websearch.py init": r"^wrote .*/env; edit it",
-    "python3 websearch.py configure WEBSEARCH_TIMEOUT=30": "WEBSEARCH_TIMEOUT",
-    "python3 websearch.py configure --unset WEBSEARCH_TIMEOUT": "",
+    "python3 websearch.py configure WEBSEARCH_TIMEOUT=30": "WEBSEARCH_TIMEOUT set in ",
+    "python3 websearch.py configure --unset WEBSEARCH_TIMEOUT": "WEBSEARCH_TIMEOUT unset in ",
 }
 # Commands that need what unit tests have not: the file that runs them, and words there which show it.
 ELSEWHERE = {
@@ -57,6 +58,7 @@ ELSEWHERE = {
 }
 # These take minutes, and one wants corpora that are not in this repository: only their --help is run here.
 TOO_LONG = ("python3 benchmarks/extraction.py --peers /tmp/peers", "python3 benchmarks/growth.py")
+SAME_TABLES = {"Tools": "工具", "Providers": "提供方", "Settings": "设置", "Error codes": "错误码", "Beside other servers": "与其他服务器"}
 # What cannot be run: there is no docker daemon and no registry of images here or in .ci/run. tests/test_container.py stands in
 # for it, with the two files alone in an empty root that is read-only, and no rights; the words after the image are checked below.
 NOT_RUN = re.compile(r"docker (?:build|run|network create) ")
@@ -67,9 +69,11 @@ def blocks(name: str, languages: str) -> List[str]:
     return re.findall(rf"^```(?:{languages})\n(.*?)^```$", (ROOT / name).read_text(encoding="utf-8"), re.M | re.S)
 
 
-def section(name: str, number: int) -> str:
-    """The numbered section of a document (they stand in the same order in both READMEs)."""
-    return (ROOT / name).read_text(encoding="utf-8").split("\n## ")[number]
+def rows(name: str, heading: str) -> List[str]:
+    """What is no prose in the rows of a section's table: the first cell, and of settings and tools the second."""
+    section = (ROOT / name).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    cells = 2 if heading in ("Settings", "设置", "Tools", "工具") else 1
+    return [" | ".join(re.split(r" \| ", line)[:cells]) for line in section.splitlines() if line.startswith("| `")]
 
 
 def commands(name: str) -> List[str]:
@@ -101,12 +105,12 @@ def shows(told: Any, real: Any) -> bool:
     return bool(told == real)
 
 
-class ReadmeTest(unittest.TestCase):
-    """A copy of the two files in a folder of its own, and the web that README's session was recorded with."""
+class Readme(unittest.TestCase):
+    """In a copy of the two files, in a folder of its own, with the web that README's session was recorded with."""
 
     folder: ClassVar[Path]
-    web: ClassVar[Loopback]
     settings: ClassVar[Dict[str, str]]
+    recording: ClassVar[Dict[str, str]]  # the settings of the session and the examples
 
     @classmethod
     def setUpClass(cls) -> None:
@@ -122,16 +126,16 @@ class ReadmeTest(unittest.TestCase):
         python.write_text('#!/bin/sh\n[ "$1" = websearch.py ] && { shift; set -- -m websearch "$@"; }\n'
                           f'exec "{sys.executable}" "$@"\n', encoding="utf-8")
         python.chmod(0o755)
-        cls.web = Loopback({
+        web = Loopback({
             "/v1/responses": http("providers/xai_success.json"), "/search": http("providers/tavily_search_success.json"),
             "/extract": {"results": [{"url": "https://docs.python.org/3/library/asyncio.html", "raw_content": "A task is cancelled by `cancel()`."}]},
             "/map": {"results": [f"https://docs.python.org/3/{name}" for name in ("", "library/asyncio.html", "tutorial/")]},
             "http://docs.example.org/kestrel/scheduler": fixture("readme/scheduler.html").decode("utf-8"),
             "http://docs.example.org/kestrel/": "<title>Kestrel</title><main><h1>Kestrel</h1><p><a href=scheduler>Scheduler design</a></main>"})
-        cls.addClassCleanup(cls.web.close)
+        cls.addClassCleanup(web.close)
         cls.settings = loopback_settings({
-            "GROK_SEARCH_API_KEY": "xai-made-up", "GROK_SEARCH_URL": cls.web.url("/v1"), "TAVILY_API_KEY": "tvly-made-up",
-            "TAVILY_API_URL": cls.web.url(), "JINA_ENABLED": "false", "HTTP_PROXY": cls.web.url(), "HTTPS_PROXY": cls.web.url(),
+            "GROK_SEARCH_API_KEY": "xai-made-up", "GROK_SEARCH_URL": web.url("/v1"), "TAVILY_API_KEY": "tvly-made-up",
+            "TAVILY_API_URL": web.url(), "JINA_ENABLED": "false", "HTTP_PROXY": web.url(), "HTTPS_PROXY": web.url(),
             "NO_PROXY": "127.0.0.1", "WEBSEARCH_ALLOW_PRIVATE": ""})
         cls.recording = {**cls.settings, "WEBSEARCH_FETCH_PROVIDERS": "local", "WEBSEARCH_MAP_PROVIDERS": "local"}
 
@@ -147,8 +151,6 @@ class ReadmeTest(unittest.TestCase):
         with ThreadPoolExecutor(3) as pool:
             return dict(zip(lines, pool.map(run, range(len(lines)))))
 
-
-class Commands(ReadmeTest):
     def test_every_command_is_run_somewhere(self) -> None:
         for name in READMES:
             for command in commands(name):
@@ -182,18 +184,16 @@ class Commands(ReadmeTest):
         self.assertIn('ENTRYPOINT ["python3", "/opt/websearch/websearch_mcp.py"]', image)
 
     def test_the_recorded_session_is_what_happens(self) -> None:
+        done = self.run_all([command for command, _ in sessions("README.md")], self.recording)
         for name in READMES:
-            recorded = sessions(name)
-            self.assertEqual([command for command, _ in recorded], [command for command, _ in sessions("README.md")], name)
-            done = self.run_all([command for command, _ in recorded], self.recording) if name == "README.md" else done
-            for command, output in recorded:
+            self.assertEqual([command for command, _ in sessions(name)], list(done), name)
+            for command, output in sessions(name):
                 with self.subTest(command, document=name):
                     status, text, errors = done[command]
                     self.assertEqual((status, errors), (0, ""))
                     self.assertRegex(text.strip("\n"), "^" + re.escape(output.strip("\n")).replace(r"\.\.\.", r"(?s:.*)") + "$")
 
 
-class Examples(ReadmeTest):
     def test_the_example_of_each_tool_is_what_it_gives(self) -> None:
         with McpProcess(self.recording, script=self.folder / "websearch_mcp.py") as server:
             server.initialize()
@@ -215,11 +215,16 @@ class Examples(ReadmeTest):
         refused = server.call_tool("web_fetch", {"url": "http://169.254.169.254/latest/meta-data/"})
         self.assertEqual(refusal, json.loads(refused["content"][0]["text"]))
 
+    def printed(self, *arguments: str) -> str:
+        """What the command line prints, in this process."""
+        with contextlib.redirect_stdout(io.StringIO()) as text:
+            self.assertEqual(websearch.main(arguments), 0)
+        return text.getvalue()
+
     def test_what_clients_are_told_is_what_install_prints(self) -> None:
         names = ("codex", "claude", "claude-desktop", "cursor", "vscode", "gemini", "opencode")
-        done = self.run_all([f"python3 websearch.py install {name} --dry-run" for name in names], {})
-        printed = dict(zip(names, (text for _, text, _ in done.values())))
-        path = str(self.folder / "websearch_mcp.py")
+        printed = {name: self.printed("install", name, "--dry-run") for name in names}
+        path = str(ROOT / "websearch_mcp.py")
         for document in READMES:
             text = (ROOT / document).read_text(encoding="utf-8").replace("/path/to/websearch_mcp.py", path)
             for name in names:
@@ -254,13 +259,13 @@ class Documents(unittest.TestCase):
 
     def test_sections_of_the_architecture_are_those_of_the_module(self) -> None:
         text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-        titles = re.findall(r"^# ---- ([A-Z].*?) -{3,}$", (ROOT / "websearch.py").read_text(encoding="utf-8"), re.M)
+        titles = re.findall(r"^# ---- (.+?) -{3,}$", (ROOT / "websearch.py").read_text(encoding="utf-8"), re.M)
         self.assertEqual(re.findall(r"^\| \*\*(.*?)\*\* \|", text, re.M), titles)
 
     def test_the_chinese_tables_have_the_names_of_the_english_ones(self) -> None:
-        english, chinese = ([re.findall(r"^\| (`.*?`)(?: \| (`\w+`))?", section, re.M) for section in (ROOT / name).read_text(
-            encoding="utf-8").split("\n## ")] for name in READMES)
-        self.assertEqual(chinese, english)
+        for english, chinese in SAME_TABLES.items():
+            self.assertEqual(rows("README.zh-CN.md", chinese), rows("README.md", english), english)
+            self.assertGreater(len(rows("README.md", english)), 5)
 
     def test_the_changelog_begins_with_this_version(self) -> None:
         first = re.search(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)

@@ -121,6 +121,10 @@ class SettingsFileTest(unittest.TestCase):
                     self.assertEqual(websearch.read_value(variable, text), variable.default)
 
 
+    def test_a_dollar_inside_a_password_is_no_placeholder(self) -> None:
+        self.assertEqual(settings_of(SEARXNG_PASSWORD="pa$word")["SEARXNG_PASSWORD"], "pa$word")
+
+
 class Helpers(unittest.TestCase):
     def test_dates_in_every_form_that_providers_send(self) -> None:
         rows: Dict[str, str] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 import unittest
@@ -234,13 +233,9 @@ class GitHubTest(unittest.TestCase):
                                      "```python\nimport tool\n```"))
         self.assertEqual((page.title, page.url, page.source_type), ("o/r", "https://github.com/o/r", "github_readme"))
 
-    def test_a_readme_may_come_as_the_file_or_in_base64(self) -> None:
-        text = "# Tool\n\n<!-- hidden -->Text with <b>HTML</b>"
-        packed = {"content": base64.encodebytes(text.encode()).decode(), "encoding": "base64"}
-
-        for answer in (text, packed):
-            page = Api({"api.github.com/repos/o/r/readme": answer}).read("https://github.com/o/r.git")
-            self.assertEqual(page.text, "# Tool\n\nText with <b>HTML</b>")
+    def test_a_readme_may_come_as_the_file(self) -> None:
+        api = Api({"api.github.com/repos/o/r/readme": "# Tool\n\n<!-- hidden -->Text with <b>HTML</b>"})
+        self.assertEqual(api.read("https://github.com/o/r.git").text, "# Tool\n\nText with <b>HTML</b>")
 
     def test_a_file_is_read_raw(self) -> None:
         code = "def f():\n    return '<b>'\n"

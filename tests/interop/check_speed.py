@@ -40,7 +40,7 @@ BARS = (
     Bar("idle memory, against python3", 1.5, 1.65, "times"),
     Bar("idle memory", 18.5, 18.5, "MiB"),
     Bar("tools/list", 10.0, 10.0, "KB"),
-    Bar("64 pages that take 0.2 s, at once", 0.6, 1.4, "s"),
+    Bar("64 pages that take 0.2 s, at once", 0.6, 1.8, "s"),
     Bar("ping meanwhile, at most", 20.0, 60.0, "ms"),
     Bar("CPU of a page of 200 KB, fetch to reply", 100.0, 130.0, "ms"),
     Bar("20 equal fetches at once", 1, 1, "requests"),
