@@ -8477,9 +8477,10 @@ class _Toml:
 
     def _takes(self, mark: str) -> bool:
         """Whether `mark` stands here; it is passed then."""
-        is_there = self.text.startswith(mark, self.position)
-        self.position += len(mark) * is_there
-        return is_there
+        if not self.text.startswith(mark, self.position):
+            return False
+        self.position += len(mark)
+        return True
 
     def _expect(self, mark: str) -> None:
         if not self._takes(mark):
@@ -8489,7 +8490,8 @@ class _Toml:
         """The table that a `[header]` or `[[header]]` opens."""
         start = self.position
         is_list = self._takes("[[")
-        self.position += not is_list
+        if not is_list:
+            self._expect("[")
         *parents, name = self._key()
         self._expect("]]" if is_list else "]")
         table = self.root
@@ -11094,7 +11096,7 @@ def _date_of_parts(published: Mapping[str, Any]) -> str:
     """YYYY, YYYY-MM or YYYY-MM-DD of `{"date-parts": [[y, m, d]]}`; "" when it is no date."""
     parts = next(iter(list_of(published, "date-parts")), None)
     numbers = [part for part in parts[:3] if isinstance(part, int)] if isinstance(parts, list) else []
-    if not numbers or not 1 <= numbers[0] <= 9999 or any(not 1 <= number <= 31 for number in numbers[1:]):
+    if not numbers or any(not 1 <= number <= most for number, most in zip(numbers, (9999, 12, 31))):
         return ""
     return "-".join(f"{number:0{width}d}" for number, width in zip(numbers, (4, 2, 2)))
 
@@ -11309,20 +11311,12 @@ class SiteApi:
             raise _refusal(host, response)
         return response
 
-    def json(self, host: str, path: str, params: Optional[Mapping[str, Any]] = None,
-             accept: str = "application/json") -> Any:
-        """The JSON value of a success; WebError otherwise."""
-        try:
-            return self.get(host, path, params, accept).json()
-        except ValueError:
-            raise WebError(WEB_PROVIDER_RESPONSE_INVALID, f"{host} sent no JSON") from None
-
-    def object(self, host: str, path: str, params: Optional[Mapping[str, Any]] = None, accept: str = "application/json",
-               proof: str = "") -> Dict[str, Any]:
-        """The JSON object of a success, which has a member `proof`; WebError otherwise."""
-        value = self.json(host, path, params, accept)
-        if not isinstance(value, dict) or (proof and proof not in value):
-            raise WebError(WEB_PROVIDER_RESPONSE_INVALID, f"{host} sent JSON of an unknown shape")
+    def json(self, host: str, path: str, params: Optional[Mapping[str, Any]] = None, proof: str = "") -> Any:
+        """The JSON value of a success, where `proof` is given an object with that member; WebError otherwise."""
+        accept = "application/vnd.github+json" if host == "api.github.com" else "application/json"
+        value = json_or_none(self.get(host, path, params, accept).body)
+        if value is None or (proof and not (isinstance(value, dict) and proof in value)):
+            raise WebError(WEB_PROVIDER_RESPONSE_INVALID, f"{host} sent JSON of an unknown shape, or none")
         return value
 
 
@@ -11431,9 +11425,6 @@ def _by(item: Any, person: str = "user", name: str = "login") -> str:
 
 # -- GitHub --
 
-_GITHUB_JSON = "application/vnd.github+json"
-
-
 def _load_issue(match: Match, api: SiteApi) -> Page:
     """An issue or pull request with what was said about it.
 
@@ -11441,7 +11432,7 @@ def _load_issue(match: Match, api: SiteApi) -> Page:
     """
     owner, repository, number = match
     path = f"/repos/{owner}/{repository}/issues/{number}"
-    issue = api.object("api.github.com", path, accept=_GITHUB_JSON, proof="title")
+    issue = api.json("api.github.com", path, proof="title")
     is_pull = isinstance(issue.get("pull_request"), dict)
     count = int(number_of(issue, "comments") or 0)
     notes: List[str] = []
@@ -11475,7 +11466,7 @@ def _github_list(api: SiteApi, path: str, pages: int, what: str, notes: List[str
     """The objects of a list, page by page; a failure ends it with a note, as the rest is still worth reading."""
     for page in range(1, pages + 1):
         try:
-            items = api.json("api.github.com", path, {"per_page": 100, "page": page}, _GITHUB_JSON)
+            items = api.json("api.github.com", path, {"per_page": 100, "page": page})
         except WebError as error:
             if error.code == WEB_ABORTED:
                 raise
@@ -11497,8 +11488,7 @@ def _load_release(match: Match, api: SiteApi) -> Page:
     """The notes of a release (the latest, without a tag), with the names of its files."""
     owner, repository, tag = match
     which = "tags/" + tag.replace("/", "%2F") if tag else "latest"
-    release = api.object("api.github.com", f"/repos/{owner}/{repository}/releases/{which}", accept=_GITHUB_JSON,
-                         proof="tag_name")
+    release = api.json("api.github.com", f"/repos/{owner}/{repository}/releases/{which}", proof="tag_name")
     tag, date = text_of(release, "tag_name"), iso_date(release.get("published_at"))
     facts = _facts(f"Release {tag} of {owner}/{repository}", "pre-release" if release.get("prerelease") is True else "",
                    _by(release, "author"), date)
@@ -11530,7 +11520,8 @@ def _load_blob(match: Match, api: SiteApi) -> Page:
     """A file of a repository, as it is."""
     owner, repository, path = match
     response = api.get("raw.githubusercontent.com", f"/{owner}/{repository}/{path}")
-    page = extract(response.body, response.headers.get("content-type", ""), f"https://github.com/{path}")
+    page = extract(response.body, response.headers.get("content-type", ""),
+                   f"https://github.com/{owner}/{repository}/blob/{path}")
     if not response.body or not page.readable:
         raise WebError(WEB_UNSUPPORTED_CONTENT_TYPE, f"the file is no text ({response.content_type})")
     title = page.title or path.partition("/")[2]
@@ -11545,16 +11536,15 @@ def _load_question(match: Match, api: SiteApi) -> Page:
     site, kind, number = match
     params = {"site": site, "filter": "withbody"}
     path = f"/2.3/answers/{number}/questions" if kind == "a" else f"/2.3/questions/{number}"
-    found = list_of(api.object("api.stackexchange.com", path, params), "items")
-    question = found[0] if found and isinstance(found[0], dict) else {}
+    question = next(iter(list_of(api.json("api.stackexchange.com", path, params), "items")), None)
     identifier = number_of(question, "question_id")
     if not text_of(question, "title") or identifier is None:
         raise WebError(WEB_FETCH_FAILED, f"{site} has no question {number}")
     notes = []
     reply: Dict[str, Any] = {}
     if number_of(question, "answer_count") != 0:
-        reply = api.object("api.stackexchange.com", f"/2.3/questions/{identifier:.0f}/answers",
-                           {**params, "order": "desc", "sort": "votes", "pagesize": MAX_ANSWERS})
+        reply = api.json("api.stackexchange.com", f"/2.3/questions/{identifier:.0f}/answers",
+                         {**params, "order": "desc", "sort": "votes", "pagesize": MAX_ANSWERS}, "items")
         if reply.get("has_more") is True:
             notes.append(f"the best {MAX_ANSWERS} of {number_of(question, 'answer_count') or 0:.0f} answers were read")
     answers = sorted((answer for answer in list_of(reply, "items") if isinstance(answer, dict)),
@@ -11631,7 +11621,7 @@ def _load_article(match: Match, api: SiteApi) -> Page:
     """An article from the parser's own HTML: tables and formulas whole, nothing of the site around it."""
     language, title = match
     host = f"{language}.wikipedia.org"
-    reply = api.object(host, "/w/api.php", {
+    reply = api.json(host, "/w/api.php", {
         "action": "parse", "page": title, "prop": "text|displaytitle", "redirects": 1, "disableeditsection": 1,
         "disabletoc": 1, "format": "json", "formatversion": 2})
     article = dict_of(reply, "parse")
