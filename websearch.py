@@ -13,10 +13,12 @@ Reading order. Each section uses only what stands above it:
     Settings                    the table of environment variables and how they are read
     Records                     what sections hand to each other
     Deadline                    time left and cancellation, one object through every layer
+    Stdio and workers           lines, threads and signals of a server process
     URLs and the address guard  parsing, canonical form, which addresses a page may live at
     HTTP transport              the only way to the network
     Page extractor              bytes to Markdown: pure, no network
     Credentials                 OAuth tokens: file, refresh, login
+    Following the host          the model and credential that codex or Claude itself uses
     Providers                   two pure functions an operation, then the table PROVIDERS
     Specialists                 sites with a better door than their HTML
     Sources and session cache   merging by canonical URL, what a search leaves behind
@@ -153,6 +155,7 @@ MAX_LIST_ITEMS = 20_000  # of one list in a reply; maps of large sites have some
 MAX_INTEGER_DIGITS = 4300  # of a JSON number; the limit of int() itself on current Pythons, older ones compute for hours
 MAX_JSON_COST = 1_000_000  # of a reply in values, a list or object counting four: some 60 MB once parsed
 MAX_LINKS = 50
+MAX_LINK_CHARS = 500  # of a further link's address: longer ones are sessions and tracking, and cannot be cut
 MAX_OUTLINE = 40
 
 CHAR_LIMIT = 15_000
@@ -2608,7 +2611,6 @@ class _Hop:
 
     def run(self) -> Tuple[Response, Optional[str]]:
         """The answer; WebError when there is none that can be used."""
-        code = self.policy.failed_code
         try:
             with self.deadline.watch(self._cut):
                 return self._exchange()
@@ -2617,7 +2619,7 @@ class _Hop:
         except _Malformed as fault:
             raise WebError(self.policy.invalid_code, f"{self.name} {fault}") from None
         except _Cut:
-            raise WebError(code, f"{self.name} broke the connection off before its answer was complete") from None
+            raise self._failed(f"{self.name} broke the connection off before its answer was complete") from None
         finally:
             for connection in self.connections:
                 connection.close()
@@ -5459,7 +5461,7 @@ def _further_links(noted: List[Element], writer: _Writer) -> Tuple[Link, ...]:
             break
         href = attribute(element, "href")
         url = writer.resolve(href) if href and href[0] != "#" else ""
-        is_new = url and url not in writer.shown and url not in found and url.partition("#")[0] != writer.page
+        is_new = url and len(url) <= MAX_LINK_CHARS and url not in writer.shown and url not in found and url.partition("#")[0] != writer.page
         if is_new and not _is_hidden(element):
             text = " ".join(unescape_html(_raw_text(element)).split())
             if text:
@@ -9318,15 +9320,11 @@ def retry_after_seconds(response: Response, now: float = 0.0) -> Optional[float]
     """
     headers = response.headers
     now = now or _http_date(headers.get("date", "")) or 0.0
-    wait = _seconds(headers.get("retry-after-ms"), 0.001)
-    if wait is None:
-        wait = _seconds(headers.get("retry-after"))
-    if wait is None and now:
-        moment = _http_date(headers.get("retry-after", ""))
-        wait = None if moment is None else _seconds(max(0.0, moment - now))
-    if wait is None:
-        wait = _window_reset(headers, now)
-    return _told_wait(response) if wait is None and response.status >= 400 else wait
+    moment = _http_date(headers.get("retry-after", "")) if now else None
+    waits = (_seconds(headers.get("retry-after-ms"), 0.001), _seconds(headers.get("retry-after")),
+             None if moment is None else _seconds(max(0.0, moment - now)), _window_reset(headers, now),
+             _told_wait(response) if response.status >= 400 else None)
+    return next((wait for wait in waits if wait is not None), None)
 
 
 # What answer providers are told. The limits that an API has no field for are told in words.
@@ -10901,21 +10899,22 @@ def _script_language(text: str) -> str:
     return "en"
 
 
-_WIKIPEDIA_LANGUAGE = Pattern(r"\b([a-z-]{2,12})\.wikipedia\.org\b")
+_WIKIPEDIA_LANGUAGE = Pattern(r"\b[a-z-]{2,12}\.wikipedia\.org\b")
 
 
 def parse_wikipedia_search(response: Response) -> SearchReply:
     """Sources from `query.search[]`; the address is made of the title. `timestamp` is the last edit, so no date."""
+    found = _WIKIPEDIA_LANGUAGE.search(response.url.partition("?")[0])
+    host = found.group() if found else "en.wikipedia.org"
+    return SearchReply(sources=_listed(_list_in(WIKIPEDIA, response, "query", "search"), snippet="snippet",
+                                       url=lambda item: article_url(host, text_of(item, "title"))))
+
+
+def article_url(host: str, title: str) -> str:
+    """The address of an article of Wikipedia; "" without a title."""
     from urllib.parse import quote
-    host = _WIKIPEDIA_LANGUAGE.search(response.url.partition("?")[0])
-    base = f"https://{host.group(1) if host else 'en'}.wikipedia.org/wiki/"
-
-    def page_url(item: Any) -> str:
-        title = text_of(item, "title")
-        return base + quote(title.replace(" ", "_").encode("utf-8", "replace"), safe="/:(),!*'") if title else ""
-
-    return SearchReply(sources=_listed(_list_in(WIKIPEDIA, response, "query", "search"), url=page_url,
-                                       snippet="snippet"))
+    name = quote(title.replace(" ", "_"), safe="/:(),!*;@$'~", errors="replace")
+    return f"https://{host}/wiki/{name}" if name else ""
 
 
 def explain_wikipedia(response: Response) -> Optional[Tuple[str, str]]:
@@ -11291,8 +11290,6 @@ _ARXIV_PATH = (
     r"/(abs|pdf)/((?:[0-9]{4}\.[0-9]{4,5}|[a-z-]+(?:\.[A-Z]{2})?/[0-9]{7})(?:v[0-9]{1,2})?)(?:\.pdf)?/?")
 _WIKIPEDIA_HOST = Pattern(r"([a-z][a-z0-9-]{1,15})(?:\.m)?\.wikipedia\.org\Z")
 _OTHER_NAMESPACE = Pattern(r"[^:/]+:(?![ _])")  # `Talk:X`, in any language; `Star Wars: A New Hope` is an article
-_COMMENT_REFERENCE = Pattern(r" {0,3}\[(?://|#|_|comment)\]:")  # a link definition that nothing refers to: a comment
-_FENCE = Pattern(r" {0,3}(`{3,}|~{3,})")
 
 
 class SiteApi:
@@ -11356,47 +11353,20 @@ class Specialist(NamedTuple):
 # -- Markdown that people wrote --
 
 
+_HIDDEN_MARKDOWN = Pattern(  # fenced code and code spans, which stay whole; comments, and link definitions that serve as such
+    r"(?ms)^ {0,3}(([`~])\2{2,})[^\n]*(?:\n(?:.*?^ {0,3}\1\2*[ \t]*$|.*))?|`[^`\n]*`"
+    r"|(<!--.*?(?:-->|\Z)|^ {0,3}\[(?://|#|_|comment)\]:(?:<!--.*?(?:-->|\Z)|[^\n])*)")
+_EMPTIED_LINE = Pattern(r"(?m)^[ \t]*\0[ \t\0]*(?:\n|\Z)")
+
+
 def visible_markdown(text: str) -> str:
     """Markdown as its readers see it: without comments (outside of code) and invisible characters."""
-    lines: List[str] = []
-    fence, in_comment = "", False
-    for line in clean_text(text).split("\n"):
-        mark = None if in_comment else _FENCE.match(line)
-        if fence:
-            if mark and mark.group(1).startswith(fence) and not line.strip().strip(fence[0]):
-                fence = ""
-        elif mark:
-            fence = mark.group(1)
-        else:
-            was_in_comment = in_comment
-            shown, in_comment = _without_comment(line, in_comment)
-            is_gone = not shown.strip() and (was_in_comment or shown != line)
-            if is_gone or _COMMENT_REFERENCE.match(line):
-                continue
-            line = shown
-        lines.append(line)
-    return "\n".join(lines).strip()
+    def mark(found: re.Match[str]) -> str:
+        hidden = found.group(3)  # NUL marks its place: a line of which nothing else is left goes with it
+        return found.group() if hidden is None else "\0\n\0" if "\n" in hidden else "\0"
 
-
-def _without_comment(line: str, in_comment: bool) -> Tuple[str, bool]:
-    """The visible part of a line, and whether a comment is open at its end. Inside back-ticks nothing is a comment."""
-    first, *pieces = line.split("<!--")
-    if in_comment:
-        pieces.insert(0, first)
-        first = ""
-    shown, ticks, ticks_left = [first], first.count("`"), line.count("`") - first.count("`")
-    for piece in pieces:
-        count = piece.count("`")
-        if ticks % 2 and ticks_left and not in_comment:
-            shown.append("<!--" + piece)
-            ticks += count
-        else:
-            _, end, after = piece.partition("-->")
-            in_comment = not end
-            shown.append(after)
-            ticks += after.count("`")
-        ticks_left -= count
-    return "".join(shown), in_comment
+    marked = _HIDDEN_MARKDOWN.sub(mark, clean_text(text))
+    return str(_EMPTIED_LINE.sub("", marked)).replace("\0", "").strip()
 
 
 def _discussion(title: str, parts: Iterable[str], notes: Sequence[str] = (), **fields: Any) -> Page:
@@ -11630,16 +11600,12 @@ def _load_article(match: Match, api: SiteApi) -> Page:
         told = plain_words(text_of(dict_of(reply, "error"), "info"), 200)
         raise WebError(WEB_FETCH_FAILED, f"{host} has no such article{': ' + told if told else ''}")
     name = text_of(article, "title") or title.replace("_", " ")
-    from urllib.parse import quote
-    address = f"https://{host}/wiki/{quote(name.replace(' ', '_'), safe=_TITLE_SAFE)}"
+    address = article_url(host, name)
     text = html_to_markdown(html, address)
     if not text:
         raise WebError(WEB_PROVIDER_RESPONSE_INVALID, f"{host} sent an article without text")
     shown = plain_words(text_of(article, "displaytitle"), MAX_TITLE_CHARS) or name
     return Page(title=shown, text=f"# {shown}\n\n{text}", language=language, content_type="text/markdown", url=address)
-
-
-_TITLE_SAFE = "/:(),!*;@$'~"
 
 
 def _pages(host: str, target: str) -> Callable[[Url], Optional[Match]]:
