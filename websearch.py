@@ -3272,7 +3272,7 @@ class _TreeBuilder:
         if self.truncated:
             self.chunks.pop()  # all the rest of the page
         self.is_xhtml = markup[:200].lstrip().startswith("<?xml")
-        self.shapes = _Shapes()
+        self.shapes = _Shapes(markup)
         self.root = Element(_Shape(_Kind("#page"), ""), None)
         self.order: List[Element] = [self.root]  # all elements, parents before children
         self.noted: List[Element] = []  # those of _NOTED_TAGS
@@ -3497,15 +3497,15 @@ _JUDGED_BY_CLASS = frozenset(
     "div section ul ol p table form header figure fieldset details dl aside center address menu".split())
 _EXTRA_ROLES = frozenset((
     "navigation", "banner", "contentinfo", "complementary", "search", "dialog", "alertdialog", "menu", "menubar",
-    "tablist", "toolbar", "tooltip"))
+    "toolbar", "tooltip"))
 _EXTRA_WORDS = frozenset((
-    "nav navbar navigation navbox menu menus submenu breadcrumb breadcrumbs crumb crumbs footer foot masthead "
-    "sidebar cookie cookies cookiebar cookiebanner consent gdpr newsletter subscribe subscription signup share "
-    "sharing sharedaddy sharebar social socials addthis related recommend recommended recommendation "
-    "recommendations promo promos promotion advert advertisement advertising ad ads adsense adslot sponsor "
-    "sponsored sponsors outbrain taboola popup modal toast pagination pager paging pagenav prevnext nextprev toc "
-    "tableofcontents skip skiplink noprint editlink feedback login signin searchform searchbox searchbar tags "
-    "tagcloud hatnote editsection mw-editsection trending teaser teasers authorbio authorbox readmore").split())
+    "nav navbar navigation navbox navheader navfooter toplang bottomlang menu menus submenu breadcrumb breadcrumbs "
+    "crumb crumbs footer foot masthead sidebar cookie cookies cookiebar cookiebanner consent gdpr newsletter "
+    "subscribe subscription signup share sharing sharedaddy sharebar social socials addthis related recommend "
+    "recommended recommendation recommendations promo promos promotion advert advertisement advertising ad ads "
+    "adsense adslot sponsor sponsored sponsors outbrain taboola popup modal toast pagination pager paging pagenav "
+    "prevnext nextprev toc tableofcontents skip skiplink noprint editlink feedback login signin searchform searchbox "
+    "searchbar tags tagcloud hatnote editsection mw-editsection trending teaser teasers authorbio authorbox readmore").split())
 _EXTRA_PAIRS = frozenset((  # two words of one class name, side by side
     "table of", "author bio", "author box", "author info", "about author", "print only", "edit link", "edit page",
     "language switcher", "language selector", "lang switch", "log in", "search form", "search box", "search bar",
@@ -3515,6 +3515,7 @@ _EXTRA_PAIRS = frozenset((  # two words of one class name, side by side
 _ABOUT_OTHERS = frozenset("has with without no is hide show post type tag category status format".split())
 _COMMENT_WORDS = frozenset("comment comments commentlist disqus respond replies livefyre".split())
 _ROLE_WORDS = _EXTRA_WORDS | _COMMENT_WORDS | {pair.split()[0] for pair in _EXTRA_PAIRS}  # others tell nothing
+_STREAMED = Pattern(r' hidden(?:="")? id="S:([0-9a-f]{1,4})"')
 _GRID_WORDS = frozenset(("grid", "col", "cols"))
 _CLASS_SEPARATORS = str.maketrans("-_", "  ")
 
@@ -3598,8 +3599,10 @@ def _holds_pair(parts: List[str]) -> bool:
 class _Shapes:
     """The shapes of a page's tags, each spelling judged once: what a tag is, whether it hides, what its classes say."""
 
-    def __init__(self) -> None:
+    def __init__(self, markup: str) -> None:
+        self.markup = markup
         self.known: Dict[str, _Shape] = {}  # by the text between "<" and ">"
+        self.has_formulas = False
         self._kinds: Dict[str, _Kind] = {}  # by name as written
         self._verdicts: Dict[str, str] = {}  # role by class or id attribute
 
@@ -3624,16 +3627,24 @@ class _Shapes:
             return
         if ("style" in source or "hid" in source or "sr-only" in source or "screen-r" in source or "katex" in source
                 or "athJax" in source or "STYLE" in source or "HIDDEN" in source or "mw-edits" in source):
-            shape.role = _hiding_role(shape, kind.tag) or shape.role
+            role = _hiding_role(shape, kind.tag)
+            shape.role = role if role and not self._is_streamed(source) else shape.role
+        if "data-math=" in source:
+            self.has_formulas = True
         if kind.is_judged and shape.role not in _UNSEEN:
             shape.role = self._class_role(shape, kind.tag) or shape.role
+
+    def _is_streamed(self, source: str) -> bool:
+        """Whether an element is a part of the page that React sends hidden, to be put where a template keeps its place."""
+        found = _STREAMED.fullmatch(source)
+        return found is not None and any(f'<template id="{kind}:{found.group(1)}"' in self.markup for kind in "BP")
 
     def _class_role(self, shape: _Shape, tag: str) -> str:
         """_EXTRA or _COMMENTS where class, id or role tell that the element is not main content."""
         if "role" in shape.source and shape.value("role").lower() in _EXTRA_ROLES:
             return _EXTRA
         words = shape.value("class")
-        role = self._verdict(words) if words else ""
+        role = self._verdict(words) if words and (tag != "table" or words != "related") else ""  # Apache's manual
         if role != _EXTRA and tag != "section" and "id=" in shape.source and "section" not in words:
             role = self._verdict(shape.value("id")) or role  # in sections ids are made from headings
         return role
@@ -3661,6 +3672,10 @@ def _ancestors(element: Optional[Element]) -> Iterator[Element]:
         yield node
         node = node.parent
 
+
+def _is_hidden(element: Element) -> bool:
+    """Whether an element or one above it is hidden."""
+    return any(node.shape.role in _UNSEEN for node in _ancestors(element))
 
 
 _VEILED_SHARE = 0.9
@@ -3817,7 +3832,7 @@ _STAR = Pattern(r"\*(?=\S)|(?<=\S)\*")
 _UNDERSCORE = Pattern(r"(?<![^\W_])_(?=\S)")
 _SPACES = Pattern(r" {2,}")
 _REPEAT_CHARS = 8000  # half a window of the text: further down the address is told again
-_ECHO_CHARS, _NEAR_CHARS = 8, 400
+_ECHO_CHARS, _NEAR_CHARS = 8, 1000
 _OWN_IMAGE = Pattern(r"!\[([^\[\]]*)\]\([^()\s\x01]*\x01\)(?!\])( *\n\n *|  \n *| )?")
 _LINK_END = "\x01"  # behind the address of a link or image of our own making: a sign that no text keeps
 _OWN_LINK = Pattern(r"(?<!!)\[([^\[\]]*)\]\(([^()\s\x01]*)\x01\)")
@@ -4053,9 +4068,8 @@ class _Writer:
             return self._card(href, parts)
         text = "".join(parts)
         core = _on_line(text)
-        if core in _SIGNS and (href.startswith("#") or _PERMALINK_CLASS.search(attribute(element, "class"))):
-            return []
-        if len(core) < 3 and _PERMALINK_CLASS.search(attribute(element, "class")):
+        is_permalink = _PERMALINK_CLASS.search(attribute(element, "class")) if len(core) < 7 else None
+        if core == "🔗" or (core in _SIGNS and (is_permalink or href[:1] == "#")) or (is_permalink and len(core) < 3):
             return []
         url = self._target(href)
         if not url or not core:
@@ -4110,6 +4124,9 @@ class _Writer:
         """An image with an absolute address and a text; those without text are decoration."""
         attributes = element.shape.attributes()
         alt = one_line(attributes.get("alt", ""), 300)
+        formula = "" if alt else _formula_of_image(attributes.get("src", ""))
+        if formula:
+            return [formula]
         if not alt or _is_pixel(attributes) or "fallback" in attributes.get("class", ""):
             return []
         url = self._image_url(attributes)
@@ -4163,11 +4180,11 @@ class _Writer:
 
     def _math(self, element: Element, parts: List[Any]) -> List[Any]:
         """A formula as TeX between dollar signs."""
-        tex = next((_raw_text(note) for note in elements(element, "annotation")
-                    if "tex" in attribute(note, "encoding")), "") or element.shape.attributes().get("alttext", "")
+        notes = (_raw_text(note) for note in elements(element, "annotation") if "tex" in attribute(note, "encoding"))
+        tex = next(notes, "") or attribute(element, "alttext") or attribute(element, "data-math")
         if not tex.strip():
             return [_inline_text(_raw_text(element, ""))]
-        return [_formula(unescape_html(tex), attribute(element, "display") == "block")]
+        return [_formula(unescape_html(tex), attribute(element, "display") == "block" or element.shape.is_block)]
 
     def _script(self, element: Element, parts: List[Any]) -> List[Any]:
         kind = attribute(element, "type").lower()
@@ -4282,6 +4299,9 @@ class _Writer:
         if stray and not rows:
             rows = [_Row(stray, False)]
         around = self.blocks([part for part in parts if part.__class__ is not _Row and part.__class__ is not _Cell])
+        lists = _columns_of_lists(rows)
+        if lists:
+            return around + self.blocks(lists)
         if self._is_layout(element, rows):
             return around + self.blocks(list(rows))
         return around + self._grids(rows)
@@ -4322,6 +4342,10 @@ class _Writer:
             return []
         width = min(_MAX_COLUMNS, max(len(cells) for _, cells in pairs))
         lines = [cells for _, cells in pairs]
+        used = [any(len(line) > column and line[column] for line in lines) for column in range(width)]
+        if not all(used):
+            lines = [[cell for cell, is_used in zip(line, used) if is_used] for line in lines]
+            width = sum(used)
         header = lines.pop(0) if pairs[0][0].is_header else [""] * width
         out = [_table_line(header, width), "|" + " --- |" * width]
         out.extend(_table_line(line, width) for line in lines)
@@ -4359,6 +4383,14 @@ def _in_gutter(element: Element, top: Element) -> bool:
     return bool(numbers) and all(number.isdigit() for number in numbers)
 
 
+def _columns_of_lists(rows: List[_Row]) -> List[Any]:
+    """The cells of a header row and a row of lists, which a table cannot show, by columns; nothing for other rows."""
+    if len(rows) != 2 or len(rows[0].cells) != len(rows[1].cells) or not all(
+            _holds(cell, ("list",)) for cell in rows[1].cells):
+        return []
+    return [cell for column in zip(rows[0].cells, rows[1].cells) for cell in column]
+
+
 def _holds(cell: _Cell, kinds: Tuple[str, ...]) -> bool:
     return any(part.__class__ is _Block and part.kind in kinds for part in cell.parts)
 
@@ -4377,6 +4409,18 @@ def _formula(tex: str, is_block: bool) -> str:
     if tex.startswith("{\\displaystyle") and tex.endswith("}"):
         tex = tex[14:-1].strip()
     return f"\n$${tex}$$\n" if is_block else f"${tex}$"
+
+
+def _formula_of_image(address: str) -> str:
+    """The formula that a drawing service (codecogs, Google's charts) is asked for, "" for other images."""
+    found = _FORMULA_IMAGE.match(address)
+    if not found:
+        return ""
+    from urllib.parse import unquote_plus
+    return _formula(unquote_plus(found.group(1)), False)
+
+
+_FORMULA_IMAGE = Pattern(r"(?i)https?://(?:latex\.codecogs\.com/[\w.]+\?|chart\.[\w.]+/chart\?cht=tx&chl=)(.{1,2000})")
 
 
 def _has_break(element: Element) -> bool:
@@ -4410,8 +4454,12 @@ def _code_text(element: Element) -> str:
                     pieces.append("\n")
                 stack.append(len(pieces))
             stack.extend(reversed(node.children))
-    text = "".join(pieces)
-    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\xa0", " ")
+    text = "".join(pieces).replace("\r\n", "\n").replace("\r", "\n").replace("\xa0", " ")
+    if text[:2] == "1\n":  # numbers on lines of their own, each before its line of code
+        lines = text.split("\n")
+        if len(lines) > 4 and lines[2] == "2" and all(line == str(number) for number, line in enumerate(lines[:-1:2], 1)):
+            text = "\n".join(lines[1::2])
+    return text
 
 
 def _is_no_code(node: Element) -> bool:
@@ -4625,11 +4673,12 @@ _METHODS: Dict[str, Callable[[_Writer, Element, List[Any]], List[Any]]] = {
 # regression on the development half of seven extraction corpora (articles, forums, shops, documentation, in a dozen
 # languages), each page counting the same; in cross-validation by site they lose 0.02 of F1 against these pages.
 
-_CONTENT_THRESHOLD = 1  # tenths of log odds, as all weights: the fitted bias; what just reaches it stays in the main element
-_SMALL_PAGE_BLOCKS, _SMALL_PAGE_MARGIN = 12, 26  # what little there is in the main element of a small page is kept
+# Thresholds in tenths of log odds, as all weights, outside and inside of the main element.
+_CONTENT_THRESHOLDS = (4, 1)  # the fitted bias is 1; a little more is asked of what stands around the main element
+_SMALL_PAGE_BLOCKS, _SMALL_PAGE_THRESHOLDS = 12, (1, -25)  # what little there is in the main element of a small page is kept
 _ALIKE_KINDS, _ALIKE_SHARE = ("p", "quote", "code"), 0.3  # a thread's posts go or stay together
 _JUDGED_BLOCKS = 3000  # the rest of a page as long as a book is kept as it is
-_DOCS_MARGIN = 16  # documentation has few teasers in its main element, but many short blocks
+_DOCS_THRESHOLDS = (1, -15)  # documentation has few teasers in its main element, but many short blocks
 _SIZE_STEPS = (12, 25, 50, 90, 160, 320, 640)  # characters; a CJK character counts 2.5
 _DENSITY_STEPS = (0.02, 0.2, 0.5, 0.85)  # share of link text
 _PROSE_STEPS = (400, 1500, 5000)  # prose weight of the main element
@@ -4731,11 +4780,14 @@ class _Judge:
 
     def content(self) -> List[_Block]:
         """The blocks that are content."""
-        margin = self._margin()
-        kept = [self.weight(index) > _CONTENT_THRESHOLD - (margin if place.is_in_main else 0)
+        outside, inside = self._thresholds()
+        kept = [self.weight(index) > (inside if place.is_in_main else outside)
                 for index, place in enumerate(self.places)]
         if "page:forum" in self.page:
             self._treat_alike(kept)
+        firsts = [index for index, block in enumerate(self.blocks) if block.text[:2] == "# "]
+        if len(firsts) == 1 and self.title_index < 0:
+            kept[firsts[0]] = True  # the page's own heading, where its title does not tell it
         return [block for block, is_kept in zip(self.blocks, kept) if is_kept] + self.beyond
 
     def _treat_alike(self, kept: List[bool]) -> None:
@@ -4750,11 +4802,11 @@ class _Judge:
                 for index in indices:
                     kept[index] = True
 
-    def _margin(self) -> int:
-        """How much less must speak for a block of the main element."""
+    def _thresholds(self) -> Tuple[int, int]:
+        """How much must speak for a block outside and inside of the main element."""
         if len(self.blocks) < _SMALL_PAGE_BLOCKS:
-            return _SMALL_PAGE_MARGIN
-        return _DOCS_MARGIN if "page:docs" in self.page else 1
+            return _SMALL_PAGE_THRESHOLDS
+        return _DOCS_THRESHOLDS if "page:docs" in self.page else _CONTENT_THRESHOLDS
 
     def weight(self, index: int) -> int:
         """How much speaks for a block, in tenths of log odds."""
@@ -4912,6 +4964,8 @@ def _size_of(block: _Block) -> _Size:
         pieces = _LINK.split(text)  # every second one is the text of a link
         linked = sum(map(len, pieces[1::2]))
         text = "".join(pieces)
+        if "](" in text:  # links around images
+            text = _LINK.sub(r"\1", text)
     length = len(text)
     if not text.isascii():
         data = text.encode("utf-8", "replace")
@@ -5208,25 +5262,34 @@ _FACT_READERS: Dict[str, Callable[[_Facts, Element], None]] = {
 
 
 _TITLE_SEPARATOR = Pattern(r"\s+(?:[|–—\-·•»«›:~/]|::|<)\s+|\s*[|｜»_]\s*|: ")
+_TITLE_EDGES = " |–—-·•»›:"
+_HOME_NAMES = frozenset("home homepage index welcome start startseite inicio accueil".split())
 _NOT_LETTERS = Pattern(r"[\W_]+")
 
 
 def _title_of(facts: _Facts, url: str) -> str:
     """The page's title without the site's name: the part of <title> that a heading or og:title confirms, or that is
     not the name of the site; else a lone heading that says much the same."""
-    title, social = facts.title, one_line(facts.meta.get("og:title", ""), MAX_TITLE_CHARS)
+    title, social = facts.title.strip(_TITLE_EDGES), one_line(facts.meta.get("og:title", ""), MAX_TITLE_CHARS)
     headings = [one_line(text_of_element(heading), MAX_TITLE_CHARS).rstrip("¶# ")
                 for heading in facts.headings[:5] if not _is_hidden(heading) and not _is_of_site(heading)]
     headings = [heading for heading in headings if heading]
     if not title:
         return social or next(iter(headings), "")
+    site = _site_names(facts, url)
+    for heading in headings:
+        if _letters(heading) == _letters(social) and not _is_site(heading, site):
+            return _without_site(heading, site)
     for other in [*headings, social]:
         if _begins(other, title):
-            return _without_site(other, facts, url)
-    rest = _without_site(title, facts, url)
-    if len(headings) == 1 and headings[0].lower() in title.lower() and not title.lower().endswith(headings[0].lower()):
-        return headings[0]
-    if len(headings) == 1 and not title.lower().endswith(headings[0].lower()) and _likeness(headings[0], title) >= 0.5:
+            return _without_site(other, site)
+    rest = _without_site(title, site)
+    if _letters(rest) in _HOME_NAMES:  # then the name of the site tells more
+        return title.replace(rest, "", 1).strip(_TITLE_EDGES) or rest
+    if len(headings) == 1 and not title.lower().endswith(headings[0].lower()) and (
+            headings[0].lower() in title.lower() or _likeness(headings[0], title) >= 0.5
+            or facts.title[0] in _TITLE_EDGES  # its first part is empty
+            or _likeness(headings[0], url) >= 0.5 > 0.25 > _likeness(rest, url)):  # the address bears the heading out
         return headings[0]
     first = rest.partition(" | ")[0]
     return first if len(first) > 10 else rest
@@ -5251,24 +5314,29 @@ def _likeness(part: str, title: str) -> float:
     return sum(word in known for word in words) / len(words) if words else 0.0
 
 
-def _without_site(title: str, facts: _Facts, url: str) -> str:
+def _site_names(facts: _Facts, url: str) -> Tuple[str, str]:
+    """The letters of the site's name, as far as the page tells it, and of its host."""
+    name = facts.meta.get("og:site_name", "") or facts.meta.get("application-name", "") or next(
+        (text_of_element(heading) for heading in facts.headings[:2] if _is_of_site(heading)), "")
+    return _letters(name), _letters(url.partition("//")[2].partition("/")[0])
+
+
+def _without_site(title: str, site: Tuple[str, str]) -> str:
     """`title` without a first or last part that is the site's name or its domain."""
     pieces = list(_TITLE_SEPARATOR.finditer(title))
     if not pieces:
         return title
-    site = _letters(facts.meta.get("og:site_name", "") or facts.meta.get("application-name", "") or next(
-        (text_of_element(heading) for heading in facts.headings[:2] if _is_of_site(heading)), ""))
-    host = _letters(url.partition("//")[2].partition("/")[0])
     first, last = title[:pieces[0].start()], title[pieces[-1].end():]
-    if _is_site(last, site, host) and pieces[-1].start() > 2:
-        return _without_site(title[:pieces[-1].start()], facts, "") if len(pieces) > 1 else title[:pieces[-1].start()]
-    if _is_site(first, site, host) and len(title) - pieces[0].end() > 2:
+    if _is_site(last, site) and pieces[-1].start() > 2:
+        rest = title[:pieces[-1].start()]
+        return _without_site(rest, (site[0], "")) if len(pieces) > 1 else rest
+    if _is_site(first, site) and len(title) - pieces[0].end() > 2:
         return title[pieces[0].end():]
     return title
 
 
-def _is_site(part: str, site: str, host: str) -> bool:
-    letters = _letters(part)
+def _is_site(part: str, names: Tuple[str, str]) -> bool:
+    letters, (site, host) = _letters(part), names
     return bool(letters) and (letters == site or (len(letters) > 2 and (letters in host or (bool(site) and (
         letters in site or site in letters)))))
 
@@ -5438,6 +5506,10 @@ def _content(builder: _TreeBuilder, base: str, url: str, title: str) -> Tuple[Li
     main = _main_element(builder.root)
     _trim_around(main)
     writer = _Writer(base, url)
+    if builder.shapes.has_formulas:
+        for element in builder.order:
+            if "data-math=" in element.shape.source:
+                element.tag = "math"
     blocks = writer.write(builder.root)
     kept = _Judge(builder.root, main, blocks, title, url).content()
     if len(kept) > 1 and kept[0].kind == "h" and _letters(_heading_parts(kept[0].text)[1]) == _letters(title):
@@ -5461,22 +5533,12 @@ def _further_links(noted: List[Element], writer: _Writer) -> Tuple[Link, ...]:
             break
         href = attribute(element, "href")
         url = writer.resolve(href) if href and href[0] != "#" else ""
-        is_new = url and len(url) <= MAX_LINK_CHARS and url not in writer.shown and url not in found and url.partition("#")[0] != writer.page
-        if is_new and not _is_hidden(element):
+        is_new = url and url not in writer.shown and url not in found and url.partition("#")[0] != writer.page
+        if is_new and len(url) <= MAX_LINK_CHARS and not _is_hidden(element):
             text = " ".join(unescape_html(_raw_text(element)).split())
             if text:
                 found[url] = clean_text(text[:100])
     return tuple(Link(text, url) for url, text in found.items())
-
-
-def _is_hidden(element: Element) -> bool:
-    """Whether an element or one above it is hidden."""
-    node: Optional[Element] = element
-    while node is not None:
-        if node.shape.role in _UNSEEN:
-            return True
-        node = node.parent
-    return False
 
 
 def _notes(facts: _Facts, builder: _TreeBuilder, shell: bool, writer: _Writer) -> Iterator[str]:
@@ -7803,6 +7865,7 @@ def _time_number(value: Any) -> Optional[float]:
 
 
 def _iso_seconds(text: str) -> float:
+    """Seconds since 1970 of ISO 8601 text; ValueError when it is none. (Before 3.11 fromisoformat knows no `Z`.)"""
     import re
     from datetime import datetime, timezone
     text = re.sub(r"\.[0-9]+", "", text.upper().replace("Z", "+00:00"))
@@ -8053,6 +8116,7 @@ class OAuthToken:
         raise _login_is_over("xAI refuses the token of the login")
 
     def _run(self, renewal: _Renewal, rejected: str, post: Post) -> None:
+        """The thread of a refresh: `renewal` gets a token or an error, whatever happens."""
         try:
             renewal.access = self._renew(rejected, post)
         except WebError as error:
@@ -9082,6 +9146,7 @@ _REMEDIES: Dict[str, str] = {
 }
 
 _MAX_ERROR_BYTES = 256 * 1024
+_SPOKEN_CHARS = 4_000  # of a vendor's words: more than any error has, little enough for the patterns below
 _QUOTA_CODE = Pattern(r"insufficient_quota|quota_limited|billing|no_more_credits|budget_exceeded|keyless|"
                       r"payment_required|insufficient_?balance")
 _QUOTA_WORDS = Pattern(r"spending limit|credit balance|insufficient (?:credit|balance|funds|quota)|usage limit|"
@@ -9121,20 +9186,20 @@ def _json_or_none(response: Response) -> Any:
 
 
 def _vendor_text(response: Response) -> str:
-    """What the vendor says about its failure, searched for in the places in which vendors put it; of any length."""
+    """What the vendor says about its failure, searched for in the places in which vendors put it: _SPOKEN_CHARS at most."""
     body = _json_or_none(response)
     error, detail = dict_of(body, "error"), dict_of(body, "detail")
     if not isinstance(body, dict):
         text = response.text()[:100_000]
         start = text.lower().find("<title")
-        return text[start:start + 2_000].partition("</")[0] if start >= 0 else text[:2_000]
+        return text[start:start + _SPOKEN_CHARS].partition("</")[0] if start >= 0 else text[:_SPOKEN_CHARS]
     said = (text_of(error, "message") or text_of(body, "error") or text_of(detail, "error", "message")
             or text_of(error, "detail", "info") or _spoken(body.get("detail"))
             or text_of(body, "message", "readableMessage", "error_message"))
     more = _spoken(list_of(body, "details") or list_of(dict_of(error, "meta"), "errors"))
     if said and " " not in said:  # a code word; the sentence stands beside it
         more = more or text_of(body, "message")
-    return f"{said}: {more}" if said and more else said or more or response.text()[:2_000]
+    return (f"{said}: {more}" if said and more else said or more or response.text())[:_SPOKEN_CHARS]
 
 
 def vendor_words(response: Response) -> str:
@@ -9144,7 +9209,7 @@ def vendor_words(response: Response) -> str:
 
 def clean_words(text: str) -> str:
     """A vendor's `text` as an error quotes it: one line of at most 300 characters, keys taken out before it is cut."""
-    line = plain_words(redact(_ECHOED_KEY.sub("[redacted]", text[:4_000])), MAX_VENDOR_WORDS_CHARS)
+    line = plain_words(redact(_ECHOED_KEY.sub("[redacted]", text[:_SPOKEN_CHARS])), MAX_VENDOR_WORDS_CHARS)
     return redact(line)
 
 
@@ -9202,7 +9267,7 @@ def error_class(response: Response) -> str:
     told = dict_of(body, "error").get("code", dict_of(body, "error").get("status"))
     if status == 200 and str(told).isdecimal() and 400 <= int(str(told)[:9]) < 600:  # gateways: the upstream's status
         status = int(str(told))
-    return _class_of(status, _signs(body), _vendor_text(response)[:4_000].lower(), response.headers)
+    return _class_of(status, _signs(body), _vendor_text(response).lower(), response.headers)
 
 
 def _remedy(provider: Provider, error: str) -> str:
@@ -9306,7 +9371,7 @@ def _told_wait(response: Response) -> Optional[float]:
             wait = _seconds(place.get(key)) if isinstance(place, dict) else None
             if wait is not None:
                 return wait
-    found = _WAIT_WORDS.search(_vendor_text(response)[:4_000].lower())
+    found = _WAIT_WORDS.search(_vendor_text(response).lower())
     if not found:
         return None
     return _seconds(found.group(1) or found.group(3), _WAIT_UNITS[found.group(2) or found.group(4)])
@@ -9529,7 +9594,10 @@ def follow_chat_search(request: Request, response: Response) -> Optional[Request
 # of the Responses, Chat Completions or Messages form, then read by its form, not by who sent it.
 
 MAX_EVENTS = 50_000  # an answer of 4,096 tokens is a stream of some 5,000
-_LINES = Pattern(r"([^\r\n]+)(?:\r\n?|\n|\Z)([\r\n]*)")  # a line with its end, and the empty lines behind it
+# `data:` at the start of a line (told by looking back, as a pattern that begins with a literal is found faster), then all
+# up to an empty line or the next event's name.
+_EVENT = Pattern(r"data:(?<![^\r\n]data:)[^\r\n]*(?:(?:\r\n?|\n)(?!event:)[^\r\n]+)*")
+_EVENT_DATA = Pattern(r"data:(?<![^\r\n]data:)([^\r\n]*)")
 
 
 def event_data(text: str) -> Iterator[Any]:
@@ -9538,41 +9606,13 @@ def event_data(text: str) -> Iterator[Any]:
     Blank lines between events may be missing, and one value may be spread over several lines.
     """
     check_json_cost(text)
-    waiting: List[str] = []
-    count = 0
-    for line in _event_lines(text):
-        if line.startswith("data:"):
-            count += 1
-            if count > MAX_EVENTS:
-                raise ValueError("too many events")
-            waiting.append(line[5:].strip())
-        elif waiting and (not line or line.startswith("event:")):
-            yield from _event_values(waiting)
-            if "[DONE]" in waiting:
-                return
-            waiting = []
-
-
-def _event_lines(text: str) -> Iterator[str]:
-    """The lines of `text`, one empty line for several, and one at the end: 8 MB of line ends are gone through at once."""
-    for found in _LINES.finditer(text):
-        yield found.group(1)
-        if found.group(2):
-            yield ""
-    yield ""
-
-
-def _event_values(lines: List[str]) -> Iterator[Any]:
-    """The JSON value that `lines` are together, or those that each is on its own."""
-    for attempt in (["\n".join(lines)], lines if len(lines) > 1 else []):
-        count = 0
-        for line in attempt:
-            try:
-                yield parse_json(line)
-                count += 1
-            except ValueError:
-                continue
-        if count:
+    if text.count("data:") > MAX_EVENTS:
+        raise ValueError("too many events")
+    for event in _EVENT.finditer(text):
+        lines = [line.strip() for line in _EVENT_DATA.findall(event.group())]
+        whole = json_or_none("\n".join(lines))
+        yield from filter(None, [whole] if whole is not None else map(json_or_none, lines))
+        if "[DONE]" in lines:
             return
 
 
@@ -10055,7 +10095,7 @@ def verify(provider: Provider, reply: SearchReply) -> str:
 
 def explain_perplexity(response: Response) -> Optional[Tuple[str, str]]:
     """Perplexity's answer on the retired Sonar endpoint; its 401 may be an empty balance (third parties, 2026-11)."""
-    if "is now the agent api" in _vendor_text(response)[:1_000].lower():
+    if "is now the agent api" in _vendor_text(response).lower():
         return "unsupported", "Set PERPLEXITY_API_URL to the base of the Agent API."
     if response.status == 401:
         return error_class(response), "Check PERPLEXITY_API_KEY and the account's balance."
@@ -10065,7 +10105,7 @@ def explain_perplexity(response: Response) -> Optional[Tuple[str, str]]:
 def explain_anthropic(response: Response) -> Optional[Tuple[str, str]]:
     """An organisation whose administrator has not allowed web search (Anthropic documentation, 2026-11)."""
     import re
-    words = _vendor_text(response)[:1_000].lower()
+    words = _vendor_text(response).lower()
     if response.status in (400, 403) and "web search" in words and re.search("enable|disable|not allowed", words):
         return "unsupported", "Have an administrator switch on web search in the vendor's console."
     return None
@@ -11421,6 +11461,7 @@ def _load_issue(match: Match, api: SiteApi) -> Page:
 
 
 def _issue_facts(issue: Dict[str, Any], name: str, is_pull: bool) -> str:
+    """The line below the title: what it is, how it stands, by whom, labels, number of comments."""
     state = text_of(issue, "state")
     if text_of(dict_of(issue, "pull_request"), "merged_at"):
         state = "merged " + iso_date(dict_of(issue, "pull_request")["merged_at"])

@@ -291,6 +291,13 @@ class Snippets(unittest.TestCase):
         first = read("firecrawl", reply("firecrawl_search_scraped.json")).sources[0]
         self.assertEqual("# Scheduler design\n\nEach core owns a run queue.", first.content)
 
+    def test_a_month_that_no_year_has_is_no_date(self) -> None:
+        recorded = json.loads(fixture("providers/crossref_success.json"))
+        for parts, date in (([2026, 11], "2026-11"), ([2026, 31], ""), ([2026, 2, 32], ""), ([], "")):
+            recorded["message"]["items"][0]["published"] = {"date-parts": [parts]}
+            response = Response("https://api.example.test/x", 200, {}, json.dumps(recorded).encode())
+            self.assertEqual(date, read("crossref", response).sources[0].published_date)
+
     def test_relative_dates_are_not_guessed_at(self) -> None:
         self.assertEqual("", read("firecrawl", reply("firecrawl_search_success.json")).sources[2].published_date)
 

@@ -246,6 +246,11 @@ class GitHubTest(unittest.TestCase):
         self.assertEqual((page.text.strip(), page.title, page.source_type), (code.strip(), "lib/f.py", "github_raw"))
         self.assertEqual(api.failure("https://github.com/o/r/blob/main/a.png").code, websearch.WEB_UNSUPPORTED_CONTENT_TYPE)
 
+    def test_links_of_a_file_lead_into_its_repository(self) -> None:
+        html = "<!DOCTYPE html><body><main><p>There is more to be read in <a href='b.html'>the second part</a> of it.</p></main>"
+        page = Api({"raw.githubusercontent.com/o/r/main/doc/a.html": html}).read("https://github.com/o/r/blob/main/doc/a.html")
+        self.assertIn("(https://github.com/o/r/blob/main/doc/b.html)", page.text)
+
 
 class StackExchangeTest(unittest.TestCase):
     QUESTION: Mapping[str, Any] = {"question_id": 5, "title": "Why &amp; how?", "body": "<p>I have <code>x = 1</code> and it fails.</p>", "score": 12, "answer_count": 2,
