@@ -3515,6 +3515,7 @@ _EXTRA_PAIRS = frozenset((  # two words of one class name, side by side
 _ABOUT_OTHERS = frozenset("has with without no is hide show post type tag category status format".split())
 _COMMENT_WORDS = frozenset("comment comments commentlist disqus respond replies livefyre".split())
 _ROLE_WORDS = _EXTRA_WORDS | _COMMENT_WORDS | {pair.split()[0] for pair in _EXTRA_PAIRS}  # others tell nothing
+_WRITTEN_AS = {' class="fragment"': "pre", ' class="memname"': "memname"}  # Doxygen's code and signatures
 _STREAMED = Pattern(r' hidden(?:="")? id="S:([0-9a-f]{1,4})"')
 _GRID_WORDS = frozenset(("grid", "col", "cols"))
 _CLASS_SEPARATORS = str.maketrans("-_", "  ")
@@ -3602,7 +3603,7 @@ class _Shapes:
     def __init__(self, markup: str) -> None:
         self.markup = markup
         self.known: Dict[str, _Shape] = {}  # by the text between "<" and ">"
-        self.has_formulas = False
+        self.has_others = False  # tags that stand for others: _WRITTEN_AS
         self._kinds: Dict[str, _Kind] = {}  # by name as written
         self._verdicts: Dict[str, str] = {}  # role by class or id attribute
 
@@ -3629,8 +3630,10 @@ class _Shapes:
                 or "athJax" in source or "STYLE" in source or "HIDDEN" in source or "mw-edits" in source):
             role = _hiding_role(shape, kind.tag)
             shape.role = role if role and not self._is_streamed(source) else shape.role
-        if "data-math=" in source:
-            self.has_formulas = True
+        if source in _WRITTEN_AS or "data-math=" in source:
+            self.has_others = True
+        elif source == ' class="lang"':  # VitePress: the language over a block of code
+            shape.role = _HIDDEN
         if kind.is_judged and shape.role not in _UNSEEN:
             shape.role = self._class_role(shape, kind.tag) or shape.role
 
@@ -3644,6 +3647,8 @@ class _Shapes:
         if "role" in shape.source and shape.value("role").lower() in _EXTRA_ROLES:
             return _EXTRA
         words = shape.value("class")
+        if "line-numbers-" in words:  # the gutter of VitePress and Prism; their blocks say line-numbers-mode
+            return "" if "mode" in words else _HIDDEN
         role = self._verdict(words) if words and (tag != "table" or words != "related") else ""  # Apache's manual
         if role != _EXTRA and tag != "section" and "id=" in shape.source and "section" not in words:
             role = self._verdict(shape.value("id")) or role  # in sections ids are made from headings
@@ -3841,7 +3846,7 @@ _LINE_START = Pattern("#{1,6} |> ")
 _PERMALINK_CLASS = Pattern(
     r"(?i)(?:^|\s)(?:headerlink|hash-link|header-anchor|heading-anchor|anchorjs-link|anchor-link|permalink|"
     r"sl-anchor-link|heading-link|mw-editsection\S*)(?:\s|$)")
-_SIGNS = frozenset(("¶", "#", "§", "🔗", "⚓", "↩", "↩︎", "↑", "^", "🔗︎", "[edit]", "[source]"))
+_SIGNS = frozenset(("◆", "¶", "#", "§", "🔗", "⚓", "↩", "↩︎", "↑", "^", "🔗︎", "[edit]", "[source]"))
 
 
 class _Block:
@@ -4286,6 +4291,13 @@ class _Writer:
         in_head = element.parent is not None and element.parent.tag == "thead"
         return [_Row(cells, in_head or all(cell.is_header for cell in cells))]
 
+    def _signature(self, element: Element, parts: List[Any]) -> List[Any]:
+        """Doxygen's table of a declaration, a paragraph a row; its cells of the same class stay as they are."""
+        rows = [part for part in parts if part.__class__ is _Row]
+        if not rows:
+            return [_Cell(parts, False, 1, 1)] if element.parent is not None and element.parent.tag == "tr" else parts
+        return [_Block("p", " ".join(filter(None, (self.line(cell.parts) for cell in row.cells)))) for row in rows]
+
     def _table_part(self, element: Element, parts: List[Any]) -> List[Any]:
         return parts
 
@@ -4663,6 +4675,7 @@ _METHODS: Dict[str, Callable[[_Writer, Element, List[Any]], List[Any]]] = {
     "menu": _Writer._list, "dir": _Writer._list, "li": _Writer._item, "dt": _Writer._term, "td": _Writer._cell,
     "th": _Writer._cell, "tr": _Writer._row, "table": _Writer._table, "thead": _Writer._table_part,
     "tbody": _Writer._table_part, "tfoot": _Writer._table_part,
+    "memname": _Writer._signature,
 }
 
 
@@ -4674,7 +4687,7 @@ _METHODS: Dict[str, Callable[[_Writer, Element, List[Any]], List[Any]]] = {
 # languages), each page counting the same; in cross-validation by site they lose 0.02 of F1 against these pages.
 
 # Thresholds in tenths of log odds, as all weights, outside and inside of the main element.
-_CONTENT_THRESHOLDS = (4, 1)  # the fitted bias is 1; a little more is asked of what stands around the main element
+_CONTENT_THRESHOLDS = (5, 0)  # the fitted bias is 1; more is asked of what stands around the main element
 _SMALL_PAGE_BLOCKS, _SMALL_PAGE_THRESHOLDS = 12, (1, -25)  # what little there is in the main element of a small page is kept
 _ALIKE_KINDS, _ALIKE_SHARE = ("p", "quote", "code"), 0.3  # a thread's posts go or stay together
 _JUDGED_BLOCKS = 3000  # the rest of a page as long as a book is kept as it is
@@ -5506,10 +5519,10 @@ def _content(builder: _TreeBuilder, base: str, url: str, title: str) -> Tuple[Li
     main = _main_element(builder.root)
     _trim_around(main)
     writer = _Writer(base, url)
-    if builder.shapes.has_formulas:
+    if builder.shapes.has_others:
         for element in builder.order:
-            if "data-math=" in element.shape.source:
-                element.tag = "math"
+            source = element.shape.source
+            element.tag = "math" if "data-math=" in source else _WRITTEN_AS.get(source, element.tag)
     blocks = writer.write(builder.root)
     kept = _Judge(builder.root, main, blocks, title, url).content()
     if len(kept) > 1 and kept[0].kind == "h" and _letters(_heading_parts(kept[0].text)[1]) == _letters(title):
@@ -11880,21 +11893,21 @@ class PageCache(_Cache):
         super().__init__(sys.maxsize, max_bytes, ttl_seconds, clock)
 
 
-def side_by_side(work: Callable[[Any], Result], items: Sequence[Any], deadline: Deadline) -> Dict[int, Result]:
-    """What `work` gave for each of `items`, by position: what was ready in time and did not raise.
+def side_by_side(work: Callable[[Any], Result], items: Sequence[Any], deadline: Deadline) -> Dict[Any, Result]:
+    """What `work` gave, by item, each in a thread of its own: what was ready in time and did not raise.
 
-    Each runs in a thread of its own, which a cancellation reaches by the deadline that `work` looks at.
+    A cancellation reaches the threads by the deadline that `work` looks at.
     """
     import threading
-    results: Dict[int, Result] = {}
+    results: Dict[Any, Result] = {}
 
-    def run(position: int) -> None:
+    def run(item: Any) -> None:
         try:
-            results[position] = work(items[position])
+            results[item] = work(item)
         except (WebError, DeadlineExpired):
             pass
 
-    threads = [threading.Thread(target=run, args=(position,), daemon=True) for position in range(len(items))]
+    threads = [threading.Thread(target=run, args=(item,), daemon=True) for item in items]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -12290,7 +12303,7 @@ class _Mapper:
 
         found = side_by_side(fetch, addresses, self._deadline)
         late = WebError(WEB_FETCH_TIMEOUT, "no time was left")
-        return [found.get(position, late) for position in range(len(addresses))]
+        return [found.get(address, late) for address in addresses]
 
     def _robots_of(self, url: Url) -> Robots:
         """The rules for an address, fetched once for each origin.
@@ -12505,14 +12518,14 @@ def availability(provider: Provider, settings: Settings) -> Availability:
         return Availability(False, f"{provider.url_variable} is not set")
     if provider.model_variable and not settings[provider.model_variable]:
         return Availability(False, f"{provider.model_variable} is not set")
-    named = provider.id in settings["WEBSEARCH_PROVIDERS"]
+    named = provider in _providers_in(settings, "WEBSEARCH_PROVIDERS")
     switched_on = bool(provider.enabled_variable) and settings.is_set(provider.enabled_variable)
     if not provider.needs_key:
         has_key = bool(keys_of(provider, settings))
         return Availability(True, chosen=own_url or has_key or named or switched_on or provider.id == "local",
                             own=own_url or has_key)
     if uses_oauth(provider, settings):
-        has_token = os.path.exists(token_path(settings) or os.devnull) and bool(token_path(settings))
+        has_token = os.path.isfile(token_path(settings))
         return Availability(has_token, "" if has_token else "nobody has logged in: python3 websearch.py login",
                             chosen=True, own=has_token)
     if keys_of(provider, settings) or provider.id == settings.followed_id:
@@ -12550,25 +12563,30 @@ def unknown_ids(settings: Settings) -> List[str]:
             for name in settings[variable] if name.lower() not in PROVIDER_BY_ID]
 
 
+def _providers_in(settings: Settings, variable: str) -> List[Provider]:
+    """The providers that a list setting names, whatever the case; names that no provider has are passed over."""
+    return [PROVIDER_BY_ID[name.lower()] for name in settings[variable] if name.lower() in PROVIDER_BY_ID]
+
+
+def can_do(provider: Provider, operation: str) -> bool:
+    """Whether `provider` has `operation` ("search", "fetch" or "map") at all."""
+    if operation == "search":
+        return bool(provider.search or provider.members)
+    return provider.id == "local" or getattr(provider, operation) is not None
+
+
 def search_order(settings: Settings) -> Tuple[Provider, ...]:
-    """Every search provider in the order of the chain, usable or not."""
-    named = [PROVIDER_BY_ID[name.lower()] for name in settings["WEBSEARCH_PROVIDERS"] if name.lower() in PROVIDER_BY_ID]
+    """Every search provider in the order of the chain, usable or not; the one that the host is configured with in front."""
+    order = _providers_in(settings, "WEBSEARCH_PROVIDERS")
     if "GROK_SEARCH_SOURCE_PROVIDERS" in settings.origin("WEBSEARCH_PROVIDERS"):
         # GrokSearch-rs lists only source providers there: its answer provider stays in front
-        named = [provider for provider in PROVIDERS if provider.kind == "answer" and provider not in named] + named
-    if named:
-        return _followed_first([provider for provider in named if provider.search or provider.members], settings)
-    able = [provider for provider in PROVIDERS if provider.search or provider.members]
-    keyless = [PROVIDER_BY_ID[name] for name in KEYLESS_ORDER
-               if availability(PROVIDER_BY_ID[name], settings).keyless]
-    last = [provider for provider in able if provider.id in LAST_RESORT]
-    return _followed_first([p for p in able if p not in keyless and p not in last] + keyless + last, settings)
-
-
-def _followed_first(providers: List[Provider], settings: Settings) -> Tuple[Provider, ...]:
-    """`providers`, the one that the host is configured with in front."""
+        order = [provider for provider in PROVIDERS if provider.kind == "answer" and provider not in order] + order
+    if not order:
+        late = [PROVIDER_BY_ID[name] for name in KEYLESS_ORDER if availability(PROVIDER_BY_ID[name], settings).keyless]
+        late += [PROVIDER_BY_ID[name] for name in LAST_RESORT]
+        order = [provider for provider in PROVIDERS if provider not in late] + late
     first = [PROVIDER_BY_ID[settings.followed_id]] if settings.followed_id else []
-    return tuple(first + [provider for provider in providers if provider not in first])
+    return tuple(first + [provider for provider in order if can_do(provider, "search") and provider not in first])
 
 
 def provider_chain(settings: Settings) -> Tuple[Provider, ...]:
@@ -12578,26 +12596,14 @@ def provider_chain(settings: Settings) -> Tuple[Provider, ...]:
 
 def page_chain(settings: Settings, operation: str) -> Tuple[Provider, ...]:
     """The usable providers for `operation` ("fetch" or "map"), in order; keyless modes never serve here."""
-    names = settings["WEBSEARCH_FETCH_PROVIDERS" if operation == "fetch" else "WEBSEARCH_MAP_PROVIDERS"]
-    found = [PROVIDER_BY_ID[name.lower()] for name in names if name.lower() in PROVIDER_BY_ID]
-    return tuple(p for p in found if can_read(p, operation) and is_ready(p, settings))
-
-
-def can_read(provider: Provider, operation: str) -> bool:
-    """Whether `provider` has `operation` ("fetch" or "map") at all."""
-    return provider.id == "local" or getattr(provider, operation) is not None
-
-
-def is_ready(provider: Provider, settings: Settings) -> bool:
-    """Whether `provider` is usable other than in keyless mode."""
-    state = availability(provider, settings)
-    return state.usable and not state.keyless
+    able = [p for p in _providers_in(settings, f"WEBSEARCH_{operation.upper()}_PROVIDERS") if can_do(p, operation)]
+    states = [availability(provider, settings) for provider in able]
+    return tuple(provider for provider, state in zip(able, states) if state.usable and not state.keyless)
 
 
 def strict_choice(settings: Settings, operation: str) -> Provider:
     """The only configured provider for `operation` (search, fetch, map); WebError when there are several or none."""
-    able = [p for p in PROVIDERS if (p.search if operation == "search" else can_read(p, operation))]
-    own = [p for p in able if availability(p, settings).own]
+    own = [provider for provider in PROVIDERS if can_do(provider, operation) and availability(provider, settings).own]
     if not own:
         raise WebError(WEB_PROVIDER_UNAVAILABLE, f"WEBSEARCH_SELECTION is strict and no provider for {operation} has a key"
                        " or an address of its own")
@@ -12613,8 +12619,7 @@ def named_provider(name: str, settings: Settings, operation: str) -> Provider:
     if provider is None:
         raise WebError(WEB_PROVIDER_CONFIGURED_MISSING, f"there is no provider {one_line(name, 40)!r}; known are "
                        + ", ".join(PROVIDER_BY_ID))
-    able = (provider.search or provider.members) if operation == "search" else can_read(provider, operation)
-    if not able:
+    if not can_do(provider, operation):
         raise WebError(WEB_PROVIDER_CONFIGURED_UNAVAILABLE, f"{provider.id} cannot {operation}", provider=provider.id)
     state = availability(provider, settings)
     # a provider named for one call is not asked without its key, unless the user switched keyless modes on
@@ -12623,6 +12628,18 @@ def named_provider(name: str, settings: Settings, operation: str) -> Provider:
                        provider=provider.id, hint=f"Set it in the environment or in the settings file ({provider.id}), "
                        "or use provider `auto`.")
     return provider
+
+
+def asked_providers(name: str, settings: Settings, operation: str) -> Tuple[bool, Tuple[Provider, ...]]:
+    """Whether the call leaves the choice to us, and whom it asks: the chain of `operation`, or the provider named.
+
+    With strict selection `auto` names the only one that is configured. The chain may be empty.
+    """
+    if name == "auto" and settings["WEBSEARCH_SELECTION"] == "strict":
+        return False, (strict_choice(settings, operation),)
+    if name != "auto":
+        return False, (named_provider(name, settings, operation),)
+    return True, provider_chain(settings) if operation == "search" else page_chain(settings, operation)
 
 
 def filter_obstacle(provider: Provider, query: SearchQuery, keyless: bool = False) -> str:
@@ -12658,6 +12675,12 @@ def filters_in_words(provider: Provider, query: SearchQuery, endpoint: Endpoint)
     return list(dict.fromkeys(found))
 
 
+COOLDOWNS = {  # seconds of rest that a refusal calls for
+    WEB_PROVIDER_RATE_LIMITED: COOLDOWN_RATE_SECONDS, WEB_PROVIDER_AUTH_ERROR: COOLDOWN_MAX_SECONDS,
+    WEB_PROVIDER_ACCESS_ERROR: COOLDOWN_MAX_SECONDS, WEB_PROVIDER_BLOCKED: COOLDOWN_BLOCKED_SECONDS,
+}
+
+
 class Rests:
     """Which provider (and which of its keys) rests after a refusal, until when, and why. Its own lock."""
 
@@ -12667,26 +12690,20 @@ class Rests:
 
     def add(self, provider_id: str, key: str, error: WebError) -> None:
         """Let `key` rest for as long as its refusal `error` calls for, if it does."""
-        if error.code == WEB_PROVIDER_RATE_LIMITED:
-            seconds = COOLDOWN_RATE_SECONDS if error.retry_after_seconds is None else error.retry_after_seconds
-        elif error.code in (WEB_PROVIDER_AUTH_ERROR, WEB_PROVIDER_ACCESS_ERROR):
-            seconds = COOLDOWN_MAX_SECONDS
-        elif error.code == WEB_PROVIDER_BLOCKED:
-            seconds = COOLDOWN_BLOCKED_SECONDS
-        else:
+        seconds = COOLDOWNS.get(error.code)
+        if seconds is None:
             return
+        if error.code == WEB_PROVIDER_RATE_LIMITED and error.retry_after_seconds is not None:
+            seconds = min(max(error.retry_after_seconds, 0.0), COOLDOWN_MAX_SECONDS)
         with self._lock:
-            self._until[provider_id, key] = (self._clock() + min(max(seconds, 0.0), COOLDOWN_MAX_SECONDS), error)
+            self._until[provider_id, key] = (self._clock() + seconds, error)
 
     def of(self, provider_id: str, key: str) -> Optional[Tuple[float, WebError]]:
         """(seconds left, the refusal) while `key` rests, else None."""
         with self._lock:
             until, error = self._until.get((provider_id, key), (0.0, None))
-            left = until - self._clock()
-            if error is None or left <= 0:
-                self._until.pop((provider_id, key), None)
-                return None
-            return left, error
+        left = until - self._clock()
+        return (left, error) if error is not None and left > 0 else None
 
     def of_all(self, provider_id: str, keys: Sequence[str]) -> Optional[Tuple[float, WebError]]:
         """The shortest rest when every one of `keys` rests, else None."""
@@ -12749,25 +12766,18 @@ class Caller:
         return keys_of(provider, self.settings) or ("",)
 
     def post(self, request: Request, deadline: Deadline) -> Response:
-        """A request of our own (tokens) under the provider policy."""
+        """The response to a request under the provider policy."""
         return self.transport.send(request, PROVIDER_POLICY, deadline)
 
     def endpoint(self, provider: Provider, key: str) -> Endpoint:
         """Where and as whom `provider` is asked."""
         settings = self.settings
         url = base_url_of(provider, settings) or member_url(provider, settings["OPEN_API_URL"])
-        return Endpoint(url, key,
-                        str(settings[provider.model_variable]) if provider.model_variable else "",
-                        {name: settings[name] for name in provider.option_variables})
-
-    def skipped(self, provider: Provider) -> Optional[Tuple[Attempt, WebError]]:
-        """The attempt to note for `provider` in its place while it rests, and the refusal behind that."""
-        rest = self.resting(provider)
-        return rest and (Attempt(provider.id, "skipped", message=f"rests for {rest[0]:.0f} s more after: {rest[1].message}",
-                                 reason=reason_word(rest[1])), rest[1])
+        model = str(settings[provider.model_variable]) if provider.model_variable else ""
+        return Endpoint(url, key, model, {name: settings[name] for name in provider.option_variables})
 
     def resting(self, provider: Provider) -> Optional[Tuple[float, WebError]]:
-        """How long `provider` still rests and why, when calls respect that."""
+        """How long `provider` still rests and why, when this call respects that."""
         if not self.respects_rests:
             return None
         return self.rests.of_all(provider.id, keys_of(provider, self.settings) or ("",))
@@ -12897,8 +12907,9 @@ def _what_came(response: Response) -> str:
 def _send_with_retry(caller: Caller, provider: Provider, request: Request, deadline: Deadline) -> Response:
     """The response, after at most one more try where that is worth it: no connection, 502-504, or a short 429."""
     import threading
+
     def send() -> Response:
-        return caller.transport.send(request, PROVIDER_POLICY, deadline)
+        return caller.post(request, deadline)
 
     pause, response = RETRY_PAUSE_SECONDS, None
     try:
@@ -12930,44 +12941,42 @@ def call_members(caller: Caller, provider: Provider, query: SearchQuery, deadlin
     """
     import threading
     members = members_for(provider, query)
-    replies: Dict[str, SearchReply] = {}
-    errors: Dict[str, WebError] = {}
+    outcomes: Dict[str, Union[SearchReply, WebError]] = {}
     news = threading.Condition()
     inner = deadline.child(deadline.left(), own_cancellation=True)
 
     def ask(member: Provider) -> None:
         try:
-            reply = call_provider(caller, member, _search_of(member), query, inner)
-            with news:
-                replies[member.id] = reply
-                news.notify_all()
+            outcome: Union[SearchReply, WebError] = call_provider(caller, member, _search_of(member), query, inner)
         except WebError as error:
-            with news:
-                errors[member.id] = error
-                news.notify_all()
+            outcome = error
+        with news:
+            outcomes[member.id] = outcome
+            news.notify_all()
 
     with deadline.watch(inner.cancel):
         for member in members:
             threading.Thread(target=ask, args=(member,), daemon=True).start()
-        _wait_for_members(news, replies, errors, len(members), deadline)
+        _wait_for_members(news, outcomes, len(members), deadline)
         inner.cancel()
     deadline.check_cancelled()
     with news:
-        found = [relabel(replies[m.id].sources, m.id) for m in members if m.id in replies]
-        failed = [errors[m.id].message for m in members if m.id in errors and errors[m.id].code != WEB_ABORTED]
-        if not replies:
-            raise WebError(WEB_PROVIDER_ERROR, "no member answered: " + ("; ".join(failed) or "no time left"),
-                           provider=provider.id)
-        return SearchReply(sources=reciprocal_rank_merge(found), notes=tuple(failed))
+        told = [(member.id, outcomes[member.id]) for member in members if member.id in outcomes]
+    found = [relabel(outcome.sources, name) for name, outcome in told if isinstance(outcome, SearchReply)]
+    failed = [outcome.message for _, outcome in told if isinstance(outcome, WebError) and outcome.code != WEB_ABORTED]
+    if not found:
+        raise WebError(WEB_PROVIDER_ERROR, "no member answered: " + ("; ".join(failed) or "no time left"),
+                       provider=provider.id)
+    return SearchReply(sources=reciprocal_rank_merge(found), notes=tuple(failed))
 
 
-def _wait_for_members(news: threading.Condition, replies: Dict[str, SearchReply], errors: Dict[str, WebError],
-                      count: int, deadline: Deadline) -> None:
+def _wait_for_members(news: threading.Condition, outcomes: Mapping[str, Union[SearchReply, WebError]], count: int,
+                      deadline: Deadline) -> None:
     """Return when all have answered, or some time after the first find."""
     patience: Optional[float] = None
     with news:
-        while len(replies) + len(errors) < count and not deadline.is_cancelled:
-            if patience is None and any(reply.sources for reply in replies.values()):
+        while len(outcomes) < count and not deadline.is_cancelled:
+            if patience is None and any(isinstance(outcome, SearchReply) and outcome.sources for outcome in outcomes.values()):
                 patience = time.monotonic() + OPEN_PATIENCE_SECONDS
             left = deadline.left() if patience is None else min(deadline.left(), patience - time.monotonic())
             if left <= 0:
@@ -13016,41 +13025,78 @@ _UNVERIFIED = {
 }
 
 
-class Lane:
-    """One of the two lanes of a search: what was tried and what came of it. Written by one thread, read after `done`."""
+class Trail:
+    """What was tried in one chain of providers, in order, and the last failure. Written by one thread.
 
-    def __init__(self) -> None:
-        import threading
+    `host` is what a page or a map waits for: it is named when the time was up.
+    """
+
+    def __init__(self, host: str = "") -> None:
+        self._host = host
         self.attempts: List[Attempt] = []
-        self.reply: Optional[SearchReply] = None
-        self.provider: Optional[Provider] = None
-        self.done = threading.Event()
-        self.settled = threading.Event()  # done, or waiting to be wanted: nothing more comes for now
+        self.error: Optional[WebError] = None
 
     def skip(self, provider: Provider, why: str, reason: str = "provider_error") -> None:
         """Note that `provider` was not asked."""
         self.attempts.append(Attempt(provider.id, "skipped", message=why, reason=reason))
 
-    def ask(self, caller: Caller, provider: Provider, query: SearchQuery, deadline: Deadline) -> bool:
-        """Ask `provider`; whether it gave a reply. The attempt is noted; a cancellation is raised."""
-        started = time.monotonic()
-        deadline.report(f"asking {provider.id}")
-        try:
-            reply = search_one(caller, provider, query, deadline)
-        except WebError as error:
-            if error.code == WEB_ABORTED and deadline.is_cancelled:
-                raise
-            outcome = "empty" if error.code == WEB_NO_RESULTS else "error"
-            self.attempts.append(Attempt(provider.id, outcome, code=error.code, message=error.message,
-                                         elapsed_ms=_since(started), reason=reason_word(error)))
+    def is_resting(self, caller: Caller, provider: Provider) -> bool:
+        """Whether `provider` is passed over because all its keys rest after refusals; that is noted."""
+        rest = caller.resting(provider)
+        if rest is None:
             return False
-        self.attempts.append(Attempt(provider.id, "ok", len(reply.sources), elapsed_ms=_since(started)))
-        self.reply, self.provider = reply, provider
+        seconds, refusal = rest
+        self.skip(provider, f"rests for {seconds:.0f} s more after: {refusal.message}", reason_word(refusal))
+        self.error = self.error or refusal
         return True
 
+    def run(self, provider_id: str, deadline: Deadline, work: Callable[..., Any], *values: Any) -> Any:
+        """What `work(*values)` gives; None when it failed. The attempt is noted either way, a cancellation is raised."""
+        started = time.monotonic()
+        try:
+            result = work(*values)
+        except (WebError, DeadlineExpired) as caught:
+            deadline.check_cancelled()
+            error = caught if isinstance(caught, WebError) else WebError(
+                WEB_FETCH_TIMEOUT, f"{self._host or provider_id} did not answer in time")
+            error.__traceback__ = error.__context__ = None  # they hold what was received
+            self.error = error
+            outcome = Attempt(provider_id, "empty" if error.code == WEB_NO_RESULTS else "error", code=error.code,
+                              message=error.message, reason=reason_word(error))
+            result = None
+        else:
+            outcome = Attempt(provider_id, "ok", len(result.sources) if hasattr(result, "sources") else None)
+        self.attempts.append(outcome._replace(elapsed_ms=int((time.monotonic() - started) * 1000)))
+        return result
 
-def _since(started: float) -> int:
-    return int((time.monotonic() - started) * 1000)
+    def failure(self, operation: str) -> WebError:
+        """The error of a chain that gave nothing: the last one's own when it stood alone."""
+        if self.error is None:
+            return WebError(WEB_PROVIDER_UNAVAILABLE, f"no provider for {operation} is configured")
+        if len(self.attempts) > 1 or self.attempts[0].outcome == "skipped":
+            told = "; ".join(f"{attempt.provider}: {attempt.message}" for attempt in self.attempts)
+            return WebError(self.error.code, told, status=self.error.status, hint=self.error.hint, attempted=self.attempts)
+        self.error.attempted = tuple(self.attempts)
+        return self.error
+
+
+class Lane(Trail):
+    """One of the two lanes of a search, and what came of it: to be read after `done`, `reply` before `attempts`."""
+
+    def __init__(self) -> None:
+        import threading
+        super().__init__()
+        self.reply: Optional[SearchReply] = None
+        self.provider = LOCAL  # who gave the reply
+        self.done = threading.Event()
+        self.settled = threading.Event()  # done, or waiting to be wanted: nothing more comes for now
+
+    def ask(self, caller: Caller, provider: Provider, query: SearchQuery, deadline: Deadline) -> bool:
+        """Ask `provider`; whether it gave a reply."""
+        deadline.report(f"asking {provider.id}")
+        self.provider, reply = provider, self.run(provider.id, deadline, search_one, caller, provider, query, deadline)
+        self.reply = reply
+        return reply is not None
 
 
 def run_lane(lane: Lane, caller: Caller, providers: Sequence[Provider], query: SearchQuery, deadline: Deadline,
@@ -13061,21 +13107,18 @@ def run_lane(lane: Lane, caller: Caller, providers: Sequence[Provider], query: S
     a provider is wanted at all; False ends the lane.
     """
     for position, provider in enumerate(providers):
-        rest = caller.skipped(provider)
         obstacle = filter_obstacle(provider, query, availability(provider, caller.settings).keyless)
         if obstacle:
             lane.skip(provider, f"{provider.id} {obstacle}")
             continue
-        if rest is not None:
-            lane.attempts.append(rest[0])
+        if lane.is_resting(caller, provider):
             continue
         if not may_ask(provider):
             return
         share = deadline.left() / (len(providers) - position)
         if share <= 0.05:
             lane.skip(provider, "no time was left", "timeout")
-            continue
-        if lane.ask(caller, provider, query, deadline.child(min(share, attempt_seconds or share))):
+        elif lane.ask(caller, provider, query, deadline.child(min(share, attempt_seconds or share))):
             return
 
 
@@ -13240,13 +13283,11 @@ class WebSearch:
     def _search(self, query: SearchQuery, deadline: Deadline, provider: str, extra_sources: Optional[int],
                 limit_given: bool) -> Dict[str, Any]:
         snapshot = self.snapshot()
-        settings = snapshot.settings
-        if provider == "auto" and settings["WEBSEARCH_SELECTION"] == "strict":
-            provider = strict_choice(settings, "search").id
-        if provider != "auto":
-            return self._search_named(snapshot, named_provider(provider, settings, "search"), query, deadline)
-        extra = settings["WEBSEARCH_EXTRA_SOURCES"] if extra_sources is None else extra_sources
-        return self._search_auto(snapshot, query, deadline, extra, limit_given)
+        is_auto, chain = asked_providers(provider, snapshot.settings, "search")
+        if not is_auto:
+            return self._search_named(snapshot, chain[0], query, deadline)
+        extra = snapshot.settings["WEBSEARCH_EXTRA_SOURCES"] if extra_sources is None else extra_sources
+        return self._search_auto(snapshot, chain, query, deadline, extra, limit_given)
 
     def _search_named(self, snapshot: Snapshot, provider: Provider, query: SearchQuery,
                       deadline: Deadline) -> Dict[str, Any]:
@@ -13255,61 +13296,45 @@ class WebSearch:
         if obstacle:
             raise WebError(WEB_INVALID_ARGUMENT, f"{provider.id} {obstacle}", provider=provider.id,
                            hint="Leave the filter out, or use provider `auto`.")
-        lane = Lane()
-        started = time.monotonic()
-        caller = self._caller(snapshot, respects_rests=False)
-        try:
-            seconds = _attempt_seconds(snapshot.settings, provider.kind)
-            reply = search_one(caller, provider, query, deadline.child(min(seconds or 1e9, deadline.left() - ASSEMBLY_SECONDS)))
-        except WebError as error:
-            error.attempted = (Attempt(provider.id, "empty" if error.code == WEB_NO_RESULTS else "error", code=error.code,
-                                       message=error.message, elapsed_ms=_since(started)),)
-            raise
-        lane.attempts.append(Attempt(provider.id, "ok", len(reply.sources), elapsed_ms=_since(started)))
-        return self._result(snapshot, query, deadline, reply.answer, reply.sources[:], (), provider, lane.attempts, "",
-                            reply, query.limit)
+        lane, left = Lane(), deadline.left() - ASSEMBLY_SECONDS
+        inner = deadline.child(min(_attempt_seconds(snapshot.settings, provider.kind) or left, left))
+        if not lane.ask(self._caller(snapshot, respects_rests=False), provider, query, inner) or lane.reply is None:
+            raise lane.failure("search")
+        return self._result(snapshot, query, deadline, lane.reply, provider, lane.attempts)
 
-    def _search_auto(self, snapshot: Snapshot, query: SearchQuery, deadline: Deadline, extra: int,
-                     limit_given: bool) -> Dict[str, Any]:
-        """The result of the whole chain; see the contract's search chain."""
-        chain = provider_chain(snapshot.settings)
+    def _search_auto(self, snapshot: Snapshot, chain: Sequence[Provider], query: SearchQuery, deadline: Deadline,
+                     extra: int, limit_given: bool) -> Dict[str, Any]:
+        """The result of the whole chain, or the error that says why there is none; see the contract's search chain."""
         if snapshot.host_error is not None and not any(provider.kind == "answer" for provider in chain):
             raise snapshot.host_error
         if not chain:
             raise WebError(WEB_PROVIDER_UNAVAILABLE, "no search provider is configured or switched on")
         lanes = TwoLanes(self._caller(snapshot, respects_rests=True), chain, query, deadline, extra)
         lanes.run()
-        return self._conclude(snapshot, query, deadline, lanes.answer, lanes.source, extra, limit_given)
-
-    def _conclude(self, snapshot: Snapshot, query: SearchQuery, deadline: Deadline, answer_lane: Lane, source_lane: Lane,
-                  extra: int, limit_given: bool) -> Dict[str, Any]:
-        """The result of both lanes, or the error that says why there is none."""
-        attempts = [*answer_lane.attempts, *source_lane.attempts]
-        found = source_lane.reply
-        if answer_lane.reply is not None and answer_lane.provider is not None:
-            extras: Tuple[Source, ...] = ()
-            if extra and found is not None:
-                extras = relabel(found.sources, "_enrichment")
-            return self._result(snapshot, query, deadline, answer_lane.reply.answer, answer_lane.reply.sources, extras[:],
-                                answer_lane.provider, attempts, "", answer_lane.reply, query.limit, extra)
-        if found is None or source_lane.provider is None:
+        answer, found = lanes.answer, lanes.source.reply
+        attempts = [*answer.attempts, *lanes.source.attempts]
+        if answer.reply is not None:
+            extras = relabel(found.sources, "_enrichment") if extra and found is not None else ()
+            return self._result(snapshot, query, deadline, answer.reply, answer.provider, attempts, extras, extra)
+        if found is None:
             raise _nothing_found(attempts)
-        if not answer_lane.attempts:
-            return self._result(snapshot, query, deadline, "", found.sources, (), source_lane.provider, attempts, "", found,
-                                query.limit)
-        first = answer_lane.attempts[0]
-        limit = query.limit if limit_given else int(snapshot.settings["WEBSEARCH_FALLBACK_SOURCES"])
-        return self._result(snapshot, query, deadline, "", relabel(found.sources, "_fallback"), (),
-                            source_lane.provider, attempts, f"{first.provider}_{first.reason or 'provider_error'}", found,
-                            limit)
+        if not answer.attempts:
+            return self._result(snapshot, query, deadline, found, lanes.source.provider, attempts)
+        first = answer.attempts[0]
+        if not limit_given:
+            query = query._replace(limit=snapshot.settings["WEBSEARCH_FALLBACK_SOURCES"])
+        return self._result(snapshot, query, deadline, found._replace(sources=relabel(found.sources, "_fallback")),
+                            lanes.source.provider, attempts,
+                            fallback_reason=f"{first.provider}_{first.reason or 'provider_error'}")
 
-    def _result(self, snapshot: Snapshot, query: SearchQuery, deadline: Deadline, answer: str, sources: Sequence[Source],
-                extras: Sequence[Source], provider: Provider, attempts: Sequence[Attempt], fallback_reason: str,
-                reply: SearchReply, limit: int, extra: int = 0) -> Dict[str, Any]:
-        """The web_search object, and the session that get_sources reads."""
-        own = merge_sources([sources, extras])
-        native, added = own[:len(merge_sources([sources]))], own[len(merge_sources([sources])):][:extra]
-        shown = [*native[:limit], *added]
+    def _result(self, snapshot: Snapshot, query: SearchQuery, deadline: Deadline, reply: SearchReply, provider: Provider,
+                attempts: Sequence[Attempt], extras: Sequence[Source] = (), extra: int = 0,
+                fallback_reason: str = "") -> Dict[str, Any]:
+        """The web_search object, and the session that get_sources reads. Of `extras` at most `extra` are added."""
+        native = merge_sources([reply.sources])
+        added = merge_sources([reply.sources, extras])[len(native):][:extra]
+        native = merge_sources([reply.sources, extras])[:len(native)]  # with what the extras know of them
+        shown = [*native[:query.limit], *added]
         if query.include_content:
             shown = self._with_content(snapshot, shown, deadline)
         notes = list(reply.notes)
@@ -13317,7 +13342,7 @@ class WebSearch:
             notes.append(f"{snapshot.host_error.message}; the fixed settings served")
         return {
             "session_id": self._sessions.put(query.text, (*native, *added)),
-            "content": answer or None,
+            "content": reply.answer or None,
             "sources": [source_to_json(source) for source in shown],
             "sources_count": len(native) + len(added),
             "truncated": reply.truncated,
@@ -13330,26 +13355,14 @@ class WebSearch:
 
     def _with_content(self, snapshot: Snapshot, sources: List[Source], deadline: Deadline) -> List[Source]:
         """`sources`, the first few with their page's text where it could be had in a short time."""
-        import threading
         inner = deadline.child(min(CONTENT_SECONDS, deadline.left() - ASSEMBLY_SECONDS))
-        texts: Dict[int, str] = {}
 
-        def read(position: int) -> None:
-            try:
-                texts[position] = self.page(sources[position].url, "auto", inner, snapshot=snapshot).page.text
-            except WebError:
-                pass  # a source without its page is still a source
+        def read(url: str) -> str:
+            return self.page(url, "auto", inner, snapshot=snapshot).page.text
 
-        threads = [threading.Thread(target=read, args=(position,), daemon=True)
-                   for position, source in enumerate(sources[:CONTENT_PAGES]) if not source.content]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0.0, inner.left()))
+        texts = side_by_side(read, [source.url for source in sources[:CONTENT_PAGES] if not source.content], inner)
         deadline.check_cancelled()
-        found = dict(texts)
-        return [source._replace(content=source.content or found.get(position, ""))
-                for position, source in enumerate(sources)]
+        return [source._replace(content=source.content or texts.get(source.url, "")) for source in sources]
 
     def get_sources(self, session_id: str) -> Tuple[str, Tuple[Source, ...]]:
         """(query, sources) of an earlier search; WEB_SESSION_NOT_FOUND when it is unknown or has expired."""
@@ -13371,22 +13384,15 @@ class WebSearch:
         url = parse_url(unwrap_url(url_text))
         snapshot = snapshot or self.snapshot()
         judge_url(url, snapshot.transport.allow)
-        settings = snapshot.settings
-        name = provider.lower()
-        if name == "auto" and settings["WEBSEARCH_SELECTION"] == "strict":
-            name = strict_choice(settings, "fetch").id
-        chain = page_chain(settings, "fetch") if name == "auto" else (named_provider(name, settings, "fetch"),)
-        if not chain:
-            raise WebError(WEB_PROVIDER_UNAVAILABLE, "no fetch provider is configured; WEBSEARCH_FETCH_PROVIDERS names them")
-        key = (url.text, tuple(p.id for p in chain), name == "auto")
+        is_auto, chain = asked_providers(provider.lower(), snapshot.settings, "fetch")
+        key = (url.text, tuple(p.id for p in chain), is_auto)
         kept: Optional[PageReply] = self._pages.get(key)
         if kept is not None and not (fresh and kept.page.status_code >= 300):
             return kept
-        return self._flights.run(("page", key), deadline, lambda shared: self._read_page(
-            snapshot, url, chain, key, name == "auto", shared))
+        return self._flights.run(("page", key), deadline, lambda shared: self._read_page(snapshot, url, chain, key, shared))
 
-    def _read_page(self, snapshot: Snapshot, url: Url, chain: Sequence[Provider], key: Any, is_auto: bool,
-                   deadline: Deadline) -> PageReply:
+    def _read_page(self, snapshot: Snapshot, url: Url, chain: Sequence[Provider], key: Any, deadline: Deadline) -> PageReply:
+        is_auto = key[-1]
         reader = PageReader(self._caller(snapshot, respects_rests=is_auto), url, deadline)
         reply = reader.read(chain, specialists=is_auto)
         self._pages.keep(key, reply)
@@ -13403,36 +13409,21 @@ class WebSearch:
         url = parse_url(unwrap_url(query.url))
         snapshot = self.snapshot()
         judge_url(url, snapshot.transport.allow)
-        settings = snapshot.settings
-        if name == "auto" and settings["WEBSEARCH_SELECTION"] == "strict":
-            name = strict_choice(settings, "map").id
-        chain = page_chain(settings, "map") if name == "auto" else (named_provider(name, settings, "map"),)
-        caller = self._caller(snapshot, respects_rests=name == "auto")
+        is_auto, chain = asked_providers(name, snapshot.settings, "map")
+        caller = self._caller(snapshot, respects_rests=is_auto)
         budget = deadline.child(deadline.left() - ASSEMBLY_SECONDS)
-        attempts: List[Attempt] = []
-        last: Optional[WebError] = None
+        trail = Trail(url.host)
         for position, provider in enumerate(chain):
-            rest = caller.skipped(provider)
-            if rest is not None:
-                attempts.append(rest[0])
-                last = last or rest[1]
+            if trail.is_resting(caller, provider):
                 continue
-            started = time.monotonic()
-            inner = budget.child(min(budget.left() / (len(chain) - position),
-                                     budget.left() if provider.id == "local" else settings["WEBSEARCH_TIMEOUT"]))
+            share = budget.left() / (len(chain) - position)
+            inner = budget.child(share if provider.id == "local" else min(share, snapshot.settings["WEBSEARCH_TIMEOUT"]))
             deadline.report(f"mapping with {provider.id}")
-            try:
-                reply = _map_once(caller, provider, query._replace(url=url.text, timeout_seconds=int(inner.left())), url, inner)
-            except WebError as error:
-                if error.code == WEB_ABORTED and deadline.is_cancelled:
-                    raise
-                last = error
-                attempts.append(Attempt(provider.id, "empty" if error.code == WEB_NO_RESULTS else "error", code=error.code,
-                                        message=error.message, elapsed_ms=_since(started)))
-                continue
-            attempts.append(Attempt(provider.id, "ok", len(reply.sources), elapsed_ms=_since(started)))
-            return _map_result(url, query, provider, reply, attempts)
-        raise _last_error(last, attempts, "map")
+            asked = query._replace(url=url.text, timeout_seconds=int(inner.left()))
+            reply = trail.run(provider.id, inner, _map_once, caller, provider, asked, url, inner)
+            if reply is not None:
+                return _map_result(url, query, provider, reply, trail.attempts)
+        raise trail.failure("map")
 
 
 def with_host(snapshot: Snapshot) -> Snapshot:
@@ -13459,30 +13450,12 @@ def _nothing_found(attempts: Sequence[Attempt]) -> WebError:
     return WebError(WEB_ALL_PROVIDERS_FAILED, f"no source from any provider. {told}", attempted=attempts)
 
 
-def _last_error(last: Optional[WebError], attempts: Sequence[Attempt], operation: str) -> WebError:
-    """The error of a fetch or map chain that gave nothing: the last one's own when it stood alone."""
-    if last is None:
-        return WebError(WEB_PROVIDER_UNAVAILABLE, f"no provider for {operation} is configured")
-    if len(attempts) > 1 or attempts[0].outcome == "skipped":
-        told = "; ".join(f"{a.provider}: {a.message}" for a in attempts)
-        return WebError(last.code, told, status=last.status, hint=last.hint, attempted=attempts)
-    last.attempted = tuple(attempts)
-    return last
-
-
 def source_to_json(source: Source) -> Dict[str, Any]:
     """The object shown for a source; unknown fields are left out."""
-    shown: Dict[str, Any] = {"url": source.url, "title": source.title or host_of(source.url)}
-    if source.snippet:
-        shown["snippet"] = source.snippet
-    if source.published_date:
-        shown["published_date"] = source.published_date
-    if source.score is not None:
-        shown["score"] = round(source.score, 4)
-    shown["provider"] = source.provider
-    if source.content:
-        shown["content"] = source.content
-    return shown
+    score = None if source.score is None else round(source.score, 4)
+    shown = {"url": source.url, "title": source.title or host_of(source.url), "snippet": source.snippet,
+             "published_date": source.published_date, "score": score, "provider": source.provider, "content": source.content}
+    return {name: value for name, value in shown.items() if value not in ("", None)}
 
 
 def _map_once(caller: Caller, provider: Provider, query: MapQuery, url: Url, deadline: Deadline) -> MapReply:
@@ -13493,7 +13466,7 @@ def _map_once(caller: Caller, provider: Provider, query: MapQuery, url: Url, dea
 
         reply = map_site(query, get, deadline)
     else:
-        check_address(caller, url, deadline)
+        caller.transport.check_name(url, deadline)
         reply = call_provider(caller, provider, provider.map, query, deadline)
     if not reply.sources:
         raise WebError(WEB_NO_RESULTS, f"{provider.id} found no addresses below {url.host}", provider=provider.id)
@@ -13508,7 +13481,7 @@ def _map_result(url: Url, query: MapQuery, provider: Provider, reply: MapReply,
     shown = matching[:query.limit]
     # the local mapper counts what matches; the others count everything
     found = max(len(matching), reply.total_found if provider.id == "local" or not words else 0)
-    result: Dict[str, Any] = {
+    return {
         "url": url.text,
         "sources": [{"url": s.url, **({"title": s.title} if s.title else {}), "provider": provider.id} for s in shown],
         "sources_count": len(shown),
@@ -13516,18 +13489,8 @@ def _map_result(url: Url, query: MapQuery, provider: Provider, reply: MapReply,
         "truncated": found > len(shown),
         "provider": provider.id,
         "attempted": [attempt.to_json() for attempt in attempts],
+        "notes": list(reply.notes),
     }
-    if reply.notes:
-        result["notes"] = list(reply.notes)
-    return result
-
-
-def check_address(caller: Caller, url: Url, deadline: Deadline) -> None:
-    """WEB_BLOCKED_URL when a name that would be handed to a third party resolves to a private address.
-
-    Behind a proxy names cannot be judged here; a name that does not resolve is the third party's to try.
-    """
-    caller.transport.check_name(url, deadline)
 
 
 class PageReader:
@@ -13535,64 +13498,51 @@ class PageReader:
 
     def __init__(self, caller: Caller, url: Url, deadline: Deadline) -> None:
         self._caller, self._url, self._deadline = caller, url, deadline
-        self._attempts: List[Attempt] = []
-        self._notes: List[str] = []
+        self._trail, self._notes = Trail(url.host), []  # type: Trail, List[str]
         self._best: Optional[Tuple[int, Page, str]] = None
-        self._last: Optional[WebError] = None
 
     def read(self, chain: Sequence[Provider], specialists: bool) -> PageReply:
         """The first good page, else the best real response; WebError when there was none."""
         budget = self._deadline.child(self._deadline.left() - ASSEMBLY_SECONDS)
-        if specialists and self._try("specialist", self._special, budget, 1):
-            return self._reply()
-        for position, provider in enumerate(chain):
-            rest = self._caller.skipped(provider)
-            if rest is not None:
-                self._attempts.append(rest[0])
-                self._last = self._last or rest[1]
-                continue
-            if self._try(provider.id, self._fetcher(provider), budget, len(chain) - position):
-                return self._reply()
-        if self._best is not None:
-            return self._reply()
-        raise _last_error(self._last, self._attempts, "fetch")
+        is_read = bool(specialists and chain) and self._ask_specialist(self._share(budget, 1))
+        for position, provider in enumerate(() if is_read else chain):
+            if not self._trail.is_resting(self._caller, provider) \
+                    and self._try(provider, self._share(budget, len(chain) - position)):
+                break
+        if self._best is None:
+            raise self._trail.failure("fetch")
+        _, page, name = self._best
+        return PageReply(page._replace(notes=(*page.notes, *self._notes)), name, tuple(self._trail.attempts))
 
-    def _reply(self) -> PageReply:
-        assert self._best is not None
-        _, page, provider = self._best
-        return PageReply(page._replace(notes=(*page.notes, *self._notes)), provider, tuple(self._attempts))
+    def _share(self, budget: Deadline, count: int) -> Deadline:
+        """The time of one of `count` attempts that are left."""
+        return budget.child(min(float(self._caller.settings["WEBSEARCH_TIMEOUT"]), budget.left() / count))
 
-    def _try(self, name: str, get: Callable[[Deadline], Optional[Page]], budget: Deadline, share: int) -> bool:
-        """Whether `get` gave a good page; a poorer one is kept in case nothing better comes."""
-        timeout = float(self._caller.settings["WEBSEARCH_TIMEOUT"])
-        inner = budget.child(min(timeout, budget.left() / share))
-        started = time.monotonic()
-        try:
-            page = get(inner)
-        except WebError as error:
-            return self._failed(name, error, started)
-        except DeadlineExpired:
-            return self._failed(name, WebError(WEB_FETCH_TIMEOUT, f"{self._url.host} did not answer in time"), started)
-        if page is None:
-            return False
+    def _ask_specialist(self, deadline: Deadline) -> bool:
+        """Whether the site's own interface gave a good page; its failure is only a note."""
+        trail = Trail(self._url.host)
+        page = trail.run("local", deadline, self._special, deadline)
+        if trail.error is not None:
+            self._notes.append(f"the site's own interface did not serve ({trail.error.message}); the page itself was read")
+        elif page is not None:
+            self._trail.attempts += trail.attempts
+        return page is not None and self._is_good(page, "local")
+
+    def _try(self, provider: Provider, deadline: Deadline) -> bool:
+        """Whether `provider` gave a good page."""
+        page = self._trail.run(provider.id, deadline, self._fetch, provider, deadline)
+        error = self._trail.error
+        if page is None and error and provider.id != "local" \
+                and error.code in (WEB_BLOCKED_URL, WEB_REDIRECT_BLOCKED, WEB_INVALID_URL):
+            raise error
+        return page is not None and self._is_good(page, provider.id)
+
+    def _is_good(self, page: Page, name: str) -> bool:
+        """Whether `page` ends the chain; a poorer one is kept in case nothing better comes."""
         worth = worth_of(page)
-        label = "local" if name == "specialist" else name
-        self._attempts.append(Attempt(label, "ok", elapsed_ms=_since(started)))
         if self._best is None or worth > self._best[0]:
-            self._best = (worth, page, label)
+            self._best = (worth, page, name)
         return worth == GOOD_PAGE
-
-    def _failed(self, name: str, error: WebError, started: float) -> bool:
-        if error.code == WEB_ABORTED and self._deadline.is_cancelled:
-            raise error
-        if name == "specialist":
-            self._notes.append(f"the site's own interface did not serve ({error.message}); the page itself was read")
-            return False
-        if error.code in (WEB_BLOCKED_URL, WEB_REDIRECT_BLOCKED, WEB_INVALID_URL) and name != "local":
-            raise error
-        self._attempts.append(Attempt(name, "error", code=error.code, message=error.message, elapsed_ms=_since(started)))
-        self._last = error
-        return False
 
     def _special(self, deadline: Deadline) -> Optional[Page]:
         specialist = specialist_for(self._url)
@@ -13610,15 +13560,11 @@ class PageReader:
 
         return specialist.read(self._url, get, self._caller.settings["OPEN_API_URL"])
 
-    def _fetcher(self, provider: Provider) -> Callable[[Deadline], Page]:
-        """What fetches the page by `provider`."""
-        return lambda deadline: self._fetch(provider, deadline)
-
     def _fetch(self, provider: Provider, deadline: Deadline) -> Page:
         deadline.report(f"fetching {self._url.host} with {provider.id}")
         if provider.fetch is None:
             return read_locally(self._caller.transport, self._url, deadline)
-        check_address(self._caller, self._url, deadline)
+        self._caller.transport.check_name(self._url, deadline)
         query = PageQuery(self._url.text, timeout_seconds=max(1, int(deadline.left())))
         page: Page = call_provider(self._caller, provider, provider.fetch, query, deadline)
         if not page.text.strip():
@@ -14001,6 +13947,8 @@ def size_of(value: Any) -> int:
 def fit_sources(result: Dict[str, Any], max_bytes: int, count: str) -> None:
     """Cut `result` in place to `max_bytes`: page text of sources first, then trailing sources, then the answer.
 
+    Long messages of `attempted` go before sources do: with a small budget they alone would fill it.
+
     `count` is the argument that gets the rest: it is named in the note.
     """
     excess = size_of(result) - max_bytes
@@ -14012,16 +13960,26 @@ def fit_sources(result: Dict[str, Any], max_bytes: int, count: str) -> None:
     if with_text:
         _note(result, "page text was shortened to fit the reply; web_fetch gives the whole page")
         _shorten_contents(with_text, size_of(result) - max_bytes)
-    if size_of(result) > max_bytes:
-        _note(result, f"sources were left out to fit the reply; {count}")
-        _drop_trailing(result, sources, max_bytes)
+    if size_of(result) > max_bytes and "attempted" in result:
+        result["attempted"] = _short_attempts(result["attempted"], max_bytes)
+    excess = size_of(result) - max_bytes
+    if excess > 0 and len(sources) > 1:
+        note = f"sources were left out to fit the reply; {count}"
+        _note(result, note)
+        excess += size_of(note) + len(',"notes":[]')
+        while len(sources) > 1 and excess > 0:
+            excess -= size_of(sources.pop()) + 1
     if size_of(result) > max_bytes and result.get("content"):
         _note(result, "the answer was shortened to fit the reply")
         over = size_of(result) - max_bytes
         result["content"] = _cut_bytes(result["content"], max(0, size_of(result["content"]) - over - 20))
-    if size_of(result) > max_bytes:
-        result["attempted"] = result.get("attempted", [])[:20]
-        result["notes"] = result.get("notes", [])[:10]
+
+
+def _short_attempts(attempts: Sequence[Mapping[str, Any]], max_bytes: int) -> List[Dict[str, Any]]:
+    """The objects of `attempted` with messages that together take a quarter of a reply of `max_bytes` at most."""
+    share = max_bytes // 4 // max(1, len(attempts))
+    return [{name: _cut_bytes(one_line(value, 600), share) if name == "message" else value for name, value in attempt.items()}
+            for attempt in attempts]
 
 
 def _note(result: Dict[str, Any], note: str) -> None:
@@ -14059,18 +14017,10 @@ def _cut_bytes(text: str, max_bytes: int) -> str:
     return text[:low].rstrip() + "…" if low < len(text) else text
 
 
-def _drop_trailing(result: Dict[str, Any], items: List[Any], max_bytes: int) -> None:
-    """Remove items from the end until the whole fits; the first one stays."""
-    excess = size_of(result) - max_bytes
-    while len(items) > 1 and excess > 0:
-        excess -= size_of(items.pop()) + 1
-
-
-def fit_links(links: Sequence[Link], budget: int) -> List[Dict[str, str]]:
-    """The first links that fit into `budget` bytes."""
-    shown: List[Dict[str, str]] = []
-    for link in links[:MAX_LINKS]:
-        item = {"text": link.text, "url": link.url}
+def first_that_fit(items: Iterable[Dict[str, Any]], budget: int) -> List[Dict[str, Any]]:
+    """The first of the objects, as many as `budget` bytes hold."""
+    shown = []
+    for item in items:
         budget -= size_of(item) + 1
         if budget < 0:
             break
@@ -14090,8 +14040,6 @@ def _run_search(web: WebSearch, values: Dict[str, Any], notes: List[str], deadli
     shared = web.search(query, deadline, values["provider"], values["extra_sources"], values["limit"] is not None)
     result = dict(shared, sources=[dict(source) for source in shared["sources"]], notes=[*notes, *shared["notes"]])
     fit_sources(result, web.settings["WEBSEARCH_RESPONSE_BYTES"], "get_sources gives all of them")
-    if not result["notes"]:
-        del result["notes"]
     return result
 
 
@@ -14101,9 +14049,7 @@ def _run_get_sources(web: WebSearch, values: Dict[str, Any], notes: List[str], d
     limit = len(sources) if values["limit"] is None else values["limit"]
     page = [source_to_json(source) for source in sources[offset:offset + limit]]
     result: Dict[str, Any] = {"session_id": values["session_id"], "query": query, "sources": page, "sources_count": len(page),
-                              "total_sources": len(sources), "offset": offset, "truncated": False}
-    if notes:
-        result["notes"] = notes
+                              "total_sources": len(sources), "offset": offset, "truncated": False, "notes": notes}
     fit_sources(result, web.settings["WEBSEARCH_RESPONSE_BYTES"] - 40, "continue at next_offset")
     result["sources_count"] = len(page)
     if offset + len(page) < len(sources):
@@ -14112,53 +14058,31 @@ def _run_get_sources(web: WebSearch, values: Dict[str, Any], notes: List[str], d
 
 
 def _run_fetch(web: WebSearch, values: Dict[str, Any], notes: List[str], deadline: Deadline) -> Dict[str, Any]:
-    char_limit, offset = values["char_limit"], values["offset"]
+    char_limit, offset, max_bytes = values["char_limit"], values["offset"], web.settings["WEBSEARCH_RESPONSE_BYTES"]
     reply = web.page(values["url"], values["provider"], deadline, fresh=offset == 0)
     page = reply.page
-    result: Dict[str, Any] = {"url": page.url, "status_code": page.status_code}
-    if page.title:
-        result["title"] = one_line(page.title, MAX_TITLE_CHARS)
-    result["text"] = ""
-    side_budget = max(LINKS_MIN_BYTES, char_limit // 4)
     headings: List[Dict[str, Any]] = []
-    if len(page.text) > char_limit and offset == 0 and has_headings(page.content_type):
-        headings = _fit_headings(outline(page.text, MAX_OUTLINE), side_budget // 2)
-        side_budget -= size_of(headings) if headings else 0
-    links = fit_links(page.links, side_budget) if offset == 0 else []
-    if links:
-        result["links"] = links
-    result.update({"truncated": page.truncated, "total_chars": len(page.text)})
-    if page.content_type:
-        result["content_type"] = page.content_type
-    for name in ("published_date", "language", "canonical_url"):
-        if getattr(page, name):
-            result[name] = getattr(page, name)
-    result.update({"source_type": page.source_type, "provider": reply.provider})
-    if len(reply.attempts) > 1:
-        result["attempted"] = [attempt.to_json() for attempt in reply.attempts]
-    told = [*notes, *page.notes]
-    if told:
-        result["notes"] = told[:20]
-    if headings:
-        result["outline"] = headings
-    _put_text(result, page, values["focus"] or "", char_limit, offset, web.settings["WEBSEARCH_RESPONSE_BYTES"])
+    links: List[Dict[str, Any]] = []
+    if offset == 0:
+        budget = max(LINKS_MIN_BYTES, min(char_limit, max_bytes) // 4)
+        if len(page.text) > char_limit and has_headings(page.content_type):
+            headings = first_that_fit(outline(page.text, MAX_OUTLINE), budget // 2)
+        further = [{"text": link.text, "url": link.url} for link in page.links[:MAX_LINKS]]
+        links = first_that_fit(further, budget - size_of(headings))
+    attempted = [attempt.to_json() for attempt in reply.attempts] if len(reply.attempts) > 1 else []
+    result: Dict[str, Any] = {
+        "url": page.url, "status_code": page.status_code, "title": one_line(page.title, MAX_TITLE_CHARS), "text": "",
+        "links": links, "truncated": page.truncated, "total_chars": len(page.text), "content_type": page.content_type,
+        "published_date": page.published_date, "language": page.language, "canonical_url": page.canonical_url,
+        "source_type": page.source_type, "provider": reply.provider, "attempted": _short_attempts(attempted, max_bytes),
+        "notes": [*notes, *page.notes][:20], "outline": headings}
+    _put_text(result, page, values["focus"] or "", char_limit, offset, max_bytes)
     return result
 
 
 def has_headings(content_type: str) -> bool:
     """Whether `# …` lines in the text of such a page are headings: in source code and YAML they are comments."""
     return any(word in content_type for word in ("html", "markdown", "rss", "atom", "feed", "pdf"))
-
-
-def _fit_headings(headings: Sequence[Dict[str, Any]], budget: int) -> List[Dict[str, Any]]:
-    """The first headings that fit into `budget` bytes."""
-    shown = []
-    for heading in headings:
-        budget -= size_of(heading) + 1
-        if budget < 0:
-            break
-        shown.append(heading)
-    return shown
 
 
 def _put_text(result: Dict[str, Any], page: Page, focus: str, char_limit: int, offset: int, max_bytes: int) -> None:
@@ -14181,17 +14105,19 @@ def _put_text(result: Dict[str, Any], page: Page, focus: str, char_limit: int, o
 def _run_map(web: WebSearch, values: Dict[str, Any], notes: List[str], deadline: Deadline) -> Dict[str, Any]:
     query = MapQuery(values["url"], values["limit"], values["max_depth"], values["search"] or "")
     shared = web.map(query, deadline, values["provider"])
-    result = dict(shared, sources=list(shared["sources"]))
-    if notes or shared.get("notes"):
-        result["notes"] = [*notes, *shared.get("notes", ())]
+    result = dict(shared, sources=list(shared["sources"]), notes=[*notes, *shared["notes"]])
     fit_sources(result, web.settings["WEBSEARCH_RESPONSE_BYTES"], "`search` or a smaller `limit` narrows the map")
     result["sources_count"] = len(result["sources"])
     return result
 
 
-_SEARCHERS = ("auto", "grok", "openai", "anthropic", "chat", "perplexity", "tavily", "firecrawl", "exa", "brave",
-              "deepseek", "you", "searxng", "duckduckgo", "open")
 _PROVIDER_TEXT = "auto (default) asks the configured ones in order; a named one never falls back"
+
+
+def _provider_argument(operation: str) -> Argument:
+    choices = ("auto", *(provider.id for provider in PROVIDERS if can_do(provider, operation)))
+    return Argument("provider", "choice", _PROVIDER_TEXT, "auto", choices=choices)
+
 
 TOOLS: Dict[str, Tool] = {tool.name: tool for tool in (
     Tool(
@@ -14201,7 +14127,7 @@ TOOLS: Dict[str, Tool] = {tool.name: tool for tool in (
         (
             Argument("query", "string", "What to search for, 1 to 2000 characters", maximum=MAX_QUERY_CHARS, required=True),
             Argument("limit", "integer", "Most sources shown, 1 to 20 (default 5)", minimum=1, maximum=MAX_LIMIT),
-            Argument("provider", "choice", _PROVIDER_TEXT, "auto", choices=_SEARCHERS),
+            _provider_argument("search"),
             Argument("recency_days", "integer", "Only results of the last so many days, 1 to 3650", minimum=1,
                      maximum=MAX_RECENCY_DAYS),
             Argument("include_domains", "strings", "Only these host names, up to 20", maximum=MAX_DOMAINS),
@@ -14235,8 +14161,7 @@ TOOLS: Dict[str, Tool] = {tool.name: tool for tool in (
             Argument("offset", "integer", "Character where to continue, 0 or more (default 0)", 0),
             Argument("focus", "string", "What you want to know: gives the passages that answer it instead of head and tail",
                      maximum=MAX_QUERY_CHARS),
-            Argument("provider", "choice", _PROVIDER_TEXT, "auto",
-                     choices=("auto", "local", "tavily", "firecrawl", "exa", "deepseek", "jina")),
+            _provider_argument("fetch"),
         ),
         ("url", "status_code", "text", "truncated", "total_chars", "provider"),
         ("title", "links", "outline", "next_offset", "content_type", "published_date", "language", "canonical_url",
@@ -14250,7 +14175,7 @@ TOOLS: Dict[str, Tool] = {tool.name: tool for tool in (
             Argument("limit", "integer", "Most addresses, 1 to 500 (default 50)", MAP_LIMIT, 1, MAX_MAP_LIMIT),
             Argument("max_depth", "integer", "How many links deep to look, 1 to 3 (default 1)", 1, 1, MAX_MAP_DEPTH),
             Argument("search", "string", "Only addresses or titles with these words", maximum=MAX_QUERY_CHARS),
-            Argument("provider", "choice", _PROVIDER_TEXT, "auto", choices=("auto", "tavily", "firecrawl", "local")),
+            _provider_argument("map"),
         ),
         ("url", "sources", "sources_count", "total_found", "truncated", "provider", "attempted"),
         ("notes",),
@@ -14270,26 +14195,26 @@ def tool_declarations() -> List[Dict[str, Any]]:
 
 def error_object(error: WebError, max_bytes: int = RESPONSE_BYTES) -> Dict[str, Any]:
     """The contract's error object, within the reply budget."""
-    attempted = [attempt.to_json() for attempt in error.attempted]
-    for attempt in attempted:
-        attempt["message"] = one_line(str(attempt.get("message", "")), 600)
-        if not attempt["message"]:
-            del attempt["message"]
-    return {"error": {"code": error.code, "message": one_line(error.message, min(4_000, max_bytes // 3)),
-                      "hint": one_line(error.hint, 500), "retryable": error.retryable, "attempted": attempted[:20]}}
+    attempted = _short_attempts([attempt.to_json() for attempt in error.attempted[:20]], max_bytes)
+    return {"error": {"code": error.code, "message": _cut_bytes(one_line(error.message, 4_000), max_bytes // 5),
+                      "hint": one_line(error.hint, 500), "retryable": error.retryable, "attempted": attempted}}
 
 
-def error_result(error: WebError) -> Dict[str, Any]:
+def error_result(error: WebError, max_bytes: int = RESPONSE_BYTES) -> Dict[str, Any]:
     """The tools/call result of a failed call."""
-    return {"content": [{"type": "text", "text": redact(compact_json(error_object(error)))}], "isError": True}
+    return {"content": [{"type": "text", "text": redact(compact_json(error_object(error, max_bytes)))}], "isError": True}
 
 
 def run_tool(web: WebSearch, name: str, arguments: Any, deadline: Deadline) -> Dict[str, Any]:
-    """The result object of a tool; WebError when it fails. DeadlineExpired never leaves this function."""
+    """The result object of a tool, optional fields that are empty left out; WebError when it fails.
+
+    DeadlineExpired never leaves this function.
+    """
     tool = TOOLS[name]
     values, notes = check_arguments(tool, arguments)
     try:
-        return tool.run(web, values, notes, deadline)
+        result = tool.run(web, values, notes, deadline)
+        return {field: value for field, value in result.items() if value or field in tool.always}
     except DeadlineExpired:
         raise WebError(WEB_FETCH_TIMEOUT if name in ("web_fetch", "web_map") else WEB_PROVIDER_TIMEOUT,
                        f"{name} did not end within {web.deadline_seconds:g} s") from None
@@ -14308,7 +14233,7 @@ def call_tool(web: WebSearch, name: str, arguments: Any, deadline: Deadline) -> 
     except WebError as error:
         if error.code == WEB_ABORTED:
             raise
-        return error_result(error)
+        return error_result(error, web.settings["WEBSEARCH_RESPONSE_BYTES"])
     text = compact_json(result)
     clean = redact(text)
     return {"content": [{"type": "text", "text": clean}],
@@ -14396,7 +14321,7 @@ def parse_codex_config(data: bytes, path: str) -> Dict[str, Any]:
     return config
 
 
-class _Found(NamedTuple):
+class FoundFile(NamedTuple):
     """A file as it was found: its real path behind links, its bytes, its state; None when there is none."""
 
     path: str
@@ -14404,7 +14329,7 @@ class _Found(NamedTuple):
     info: Optional[os.stat_result] = None
 
 
-def _find_file(path: str) -> _Found:
+def find_file(path: str, max_bytes: int = MAX_CONFIG_BYTES) -> FoundFile:
     """The file that `path` leads to, which need not be there; WEB_INVALID_ARGUMENT when it cannot be read."""
     import stat
     real = os.path.realpath(path)
@@ -14413,31 +14338,31 @@ def _find_file(path: str) -> _Found:
         if not stat.S_ISREG(info.st_mode):
             raise _cannot_seed(f"{path} is no regular file")
         with open(real, "rb") as file:
-            data = file.read(MAX_CONFIG_BYTES + 1)
+            data = file.read(max_bytes + 1)
     except FileNotFoundError:
-        return _Found(real)
+        return FoundFile(real)
     except OSError as error:
         raise _cannot_seed(f"{path} cannot be read ({error.strerror})") from None
-    if len(data) > MAX_CONFIG_BYTES:
+    if len(data) > max_bytes:
         raise _cannot_seed(f"{path} is too large")
-    return _Found(real, data, info)
+    return FoundFile(real, data, info)
 
 
-def _replace_found(found: _Found, data: bytes, new_mode: int) -> bool:
+def replace_found(found: FoundFile, data: bytes, mode: int, keeps_mode: bool = True) -> bool:
     """Whether `data` has taken the place of the file; False when somebody else has changed it since it was read.
 
-    Mode and owner stay. A new file belongs to the owner of its folder: root may be preparing a user's home.
+    Its owner stays, and unless told otherwise its mode. A new file belongs to the owner of its folder, which is made
+    when it is not there: root may be preparing a user's home.
     """
-    now = _find_file(found.path)
+    now = find_file(found.path, max(MAX_CONFIG_BYTES, len(found.data)))
     if now.data != found.data or (now.info is None) != (found.info is None):
         return False
-    mode, owner = new_mode, None
     try:
+        os.makedirs(os.path.dirname(found.path), mode=0o700, exist_ok=True)
         place = found.info or os.stat(os.path.dirname(found.path))
-        owner = (place.st_uid, place.st_gid)
-        if found.info is not None:
+        if found.info is not None and keeps_mode:
             mode = found.info.st_mode & 0o7777
-        replace_file(found.path, data, mode, owner)
+        replace_file(found.path, data, mode, (place.st_uid, place.st_gid))
     except OSError as error:
         raise _cannot_seed(f"{found.path} cannot be written ({error.strerror}); it is as it was",
                            "Correct that and try again.") from None
@@ -14452,17 +14377,16 @@ def _version_of(source: bytes) -> Tuple[int, ...]:
 def copy_server_files(folder: str) -> bool:
     """Whether anything in `folder` changed: it holds both files now, in this version or the newer one it had."""
     source_folder = os.path.dirname(os.path.abspath(__file__))
-    sources = [_find_file(os.path.join(source_folder, name)) for name in SERVER_FILES]
-    targets = [_find_file(os.path.join(folder, name)) for name in SERVER_FILES]
+    sources = [find_file(os.path.join(source_folder, name)) for name in SERVER_FILES]
+    targets = [find_file(os.path.join(folder, name)) for name in SERVER_FILES]
     if any(source.info is None for source in sources):
         raise _cannot_seed(f"{source_folder} does not hold both {' and '.join(SERVER_FILES)}", "Reinstall the package.")
     if _version_of(targets[0].data) > _version_of(sources[0].data):
         return False
-    changed = False
-    for source, target in zip(sources, targets):
-        if source.path != target.path and source.data != target.data:
-            changed = _replace_found(target, source.data, 0o644) or changed
-    return changed
+    stale = [(target, source.data) for source, target in zip(sources, targets)
+             if source.path != target.path and source.data != target.data]
+    replaced = [replace_found(target, data, 0o644) for target, data in stale]
+    return any(replaced)
 
 
 def _is_ours(table: Any, command_args: Sequence[str], folder: str) -> bool:
@@ -14484,7 +14408,7 @@ def _command_args(folder: str, command_args: Any) -> List[str]:
     return args
 
 
-def _seeded(found: _Found, shown_path: str, args: Sequence[str], environ: Mapping[str, str]) -> Tuple[bytes, Any]:
+def _seeded(found: FoundFile, shown_path: str, args: Sequence[str], environ: Mapping[str, str]) -> Tuple[bytes, Any]:
     """(the bytes that the configuration should have, our table as it is there now or None)."""
     config = parse_codex_config(found.data, shown_path)
     there = config.get("mcp_servers", {}).get(SERVER_KEY)
@@ -14518,18 +14442,14 @@ def ensure_codex_home_websearch(codex_home_dir: Union[str, os.PathLike[str]],
     folder = os.fspath(codex_home_dir)
     args, path = _command_args(folder, command_args), os.path.join(folder, "config.toml")
     for _ in range(_WRITE_TRIES):
-        found = _find_file(path)
+        found = find_file(path)
         data, there = _seeded(found, path, args, environ)
         if there is not None and not _is_ours(there, args, folder):
             return "kept"
-        try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise _cannot_seed(f"{folder} cannot be made ({error.strerror})") from None
         changed = copy_server_files(folder)
         if there is not None:
             return "updated" if changed else "unchanged"
-        if _replace_found(found, data, 0o600):
+        if replace_found(found, data, 0o600):
             return "installed"
     raise _cannot_seed(f"{path} is being changed by another program")
 
@@ -14645,7 +14565,7 @@ _JSON_INDENT = Pattern(r"^\s*\{\r?\n([ \t]{1,8})\"")
 def _merge_client(path: str, key: str, entry: Mapping[str, Any]) -> str:
     """What was done to the client's file; a copy of it as it was lies beside it when it was changed."""
     import json
-    found = _find_file(path)
+    found = find_file(path)
     try:
         data, outcome = merged_json(found.data, key, entry)
     except ValueError as error:
@@ -14659,7 +14579,6 @@ def _merge_client(path: str, key: str, entry: Mapping[str, Any]) -> str:
         raise _cannot_seed(f"{path} is read-only; it was left as it is")
     backup, stem = "", f"{found.path}.{time.strftime('%Y%m%d-%H%M%S')}"
     try:
-        os.makedirs(os.path.dirname(found.path), exist_ok=True)
         if found.info is not None:
             number = 1
             while os.path.lexists(backup := f"{stem}.{number}.bak"):
@@ -14667,7 +14586,7 @@ def _merge_client(path: str, key: str, entry: Mapping[str, Any]) -> str:
             replace_file(backup, found.data, found.info.st_mode & 0o777, (found.info.st_uid, found.info.st_gid))
     except OSError as error:
         raise _cannot_seed(f"{path} cannot be written ({error.strerror})") from None
-    if not _replace_found(found, data, 0o600):
+    if not replace_found(found, data, 0o600):
         raise _cannot_seed(f"{path} is being changed by another program")
     return f"{outcome}: {path}" + (f" (as it was: {backup})" if backup else "")
 
@@ -14746,7 +14665,7 @@ def _install_codex(folder: str, container_path: str, dry_run: bool, environ: Map
                    "unchanged": "the server is already there", "kept": f"[mcp_servers.{SERVER_KEY}] is already there "
                    "in a form of your own; nothing was changed"}[outcome]
         return f"codex: {outcome}: {path}: {meaning}"
-    found = _find_file(path)
+    found = find_file(path)
     data, there = _seeded(found, path, args, environ)
     if there is not None:
         return f"codex: {path}: [mcp_servers.{SERVER_KEY}] is already there; nothing would be changed"
@@ -14763,16 +14682,26 @@ PROBE_URL = "https://example.com/"
 PROBE_SECONDS = 15.0
 
 
+def _print(text: str, stream: Any) -> None:
+    """Put lines on a stream, whatever the locale: characters that it lacks are replaced."""
+    encoding = stream.encoding or "ascii"
+    print(redact(text).encode(encoding, "replace").decode(encoding), file=stream, flush=True)
+
+
 def _say(text: str = "") -> None:
-    """One line on stdout, whatever the locale: characters that it lacks are replaced."""
-    encoding = sys.stdout.encoding or "ascii"
-    print(redact(text).encode(encoding, "replace").decode(encoding))
+    """Lines on stdout."""
+    _print(text, sys.stdout)
+
+
+def _say_json(value: Any) -> None:
+    """`value` on stdout as JSON for people."""
+    import json
+    _say(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def _complain(text: str) -> None:
     """One line on stderr."""
-    encoding = sys.stderr.encoding or "ascii"
-    print(redact(one_line(text, 4_000)).encode(encoding, "replace").decode(encoding), file=sys.stderr)
+    _print(one_line(text, 4_000), sys.stderr)
 
 
 def failure_line(error: WebError) -> str:
@@ -14800,18 +14729,17 @@ def _run_from_command_line(name: str, values: Mapping[str, Any]) -> Dict[str, An
 
 def command_of_tool(options: Any) -> int:
     """Run `search`, `fetch` or `map`; print the result as text, or as the tool's object with --json."""
-    import json
     tool = TOOLS[COMMAND_OF_TOOL[options.command]]
     values = {argument.name: getattr(options, argument.name) for argument in tool.arguments}
     try:
         result = _run_from_command_line(tool.name, values)
     except WebError as error:
         if options.json:
-            _say(json.dumps(error_object(error), ensure_ascii=False, indent=2))
+            _say_json(error_object(error))
         _complain(failure_line(error))
         return 1
     if options.json:
-        _say(json.dumps(result, ensure_ascii=False, indent=2))
+        _say_json(result)
     else:
         _SHOW[options.command](result)
     return 0
@@ -14909,46 +14837,42 @@ def environment_facts(settings: Settings) -> Dict[str, str]:
 
 def probe(web: WebSearch) -> List[Dict[str, Any]]:
     """What each usable provider answers to one small request."""
-    results: List[Dict[str, Any]] = []
+    settings, results = web.settings, []
+    query = SearchQuery(PROBE_QUERY, 1, today=time.strftime("%Y-%m-%d"))
     for provider in PROVIDERS:
-        if not availability(provider, web.settings).usable:
+        state, trail, deadline = availability(provider, settings), Trail(), Deadline(PROBE_SECONDS)
+        if not state.usable:
             continue
-        started = time.monotonic()
-        searches = bool(provider.search or provider.members)
-        try:
-            deadline = Deadline(PROBE_SECONDS)
-            if searches:
-                name = "auto" if availability(provider, web.settings).keyless else provider.id
-                if name == "auto":
-                    results.append({"provider": provider.id, "outcome": "skipped", "message": "keyless, only a last resort"})
-                    continue
-                web.search(SearchQuery(PROBE_QUERY, 1, today=time.strftime("%Y-%m-%d")), deadline, name)
-            else:
-                web.page(PROBE_URL, provider.id, deadline)
-            results.append({"provider": provider.id, "outcome": "ok", "elapsed_ms": _since(started)})
-        except (WebError, DeadlineExpired) as error:
-            results.append({"provider": provider.id, "outcome": "error", "elapsed_ms": _since(started),
-                            "message": error.message if isinstance(error, WebError) else "no answer in time"})
+        if state.keyless:
+            trail.skip(provider, "keyless, only a last resort")
+        elif can_do(provider, "search"):
+            trail.run(provider.id, deadline, web.search, query, deadline, provider.id)
+        else:
+            trail.run(provider.id, deadline, web.page, PROBE_URL, provider.id, deadline)
+        results += [attempt.to_json() for attempt in trail.attempts]
     return results
 
 
-def _host_problem(web: WebSearch) -> List[str]:
-    """Why the host that WEBSEARCH_FOLLOW names cannot be followed, if so."""
-    error = web.snapshot().host_error
-    return [error.message] if error is not None else []
+def problems_of(snapshot: Snapshot) -> List[str]:
+    """Sentences on settings that are not in force as they were written."""
+    told = [snapshot.host_error.message] if snapshot.host_error else []
+    return [*snapshot.settings.warnings, *unknown_ids(snapshot.settings), *told]
+
+
+def chains_of(settings: Settings) -> Dict[str, Tuple[Provider, ...]]:
+    """Who is asked, in order, by operation."""
+    return {"search": provider_chain(settings), **{name: page_chain(settings, name) for name in ("fetch", "map")}}
 
 
 def command_doctor(options: Any) -> int:
     """Print what is set, where from, and what works. Status 1 when no search provider is usable."""
-    import json
     web = WebSearch.from_environment()
-    settings = web.settings
+    snapshot = web.snapshot()
+    settings = snapshot.settings
     report: Dict[str, Any] = {
         "environment": environment_facts(settings),
-        "warnings": [*settings.warnings, *unknown_ids(settings), *_host_problem(web)],
-        "search_chain": [provider.id for provider in provider_chain(settings)],
-        "fetch_chain": [provider.id for provider in page_chain(settings, "fetch")],
-        "map_chain": [provider.id for provider in page_chain(settings, "map")],
+        "warnings": problems_of(snapshot),
+        **{f"{name}_chain": [provider.id for provider in chain] for name, chain in chains_of(settings).items()},
         "settings": [{"name": variable.name, "value": shown_value(variable, settings),
                       "origin": settings.origin(variable.name)} for variable in VARIABLES],
     }
@@ -14956,7 +14880,7 @@ def command_doctor(options: Any) -> int:
         report["probe"] = probe(web)
     report["providers"] = provider_states(web)  # after the probe: it shows which keys were refused
     if options.json:
-        _say(json.dumps(report, ensure_ascii=False, indent=2))
+        _say_json(report)
     else:
         _show_report(report)
     return 0 if report["search_chain"] else 1
@@ -14981,9 +14905,8 @@ def _show_report(report: Dict[str, Any]) -> None:
 
 def needed_hosts(settings: Settings) -> List[str]:
     """The host names that the present settings need, in chain order, without doubles."""
-    chains = (*provider_chain(settings), *page_chain(settings, "fetch"), *page_chain(settings, "map"))
     urls = []
-    for provider in chains:
+    for provider in (provider for chain in chains_of(settings).values() for provider in chain):
         urls += [member_url(member, settings["OPEN_API_URL"]) for member in provider.members]
         urls.append(base_url_of(provider, settings))
         if uses_oauth(provider, settings):
@@ -15020,23 +14943,21 @@ def settings_template() -> str:
     return "\n".join(lines) + "\n"
 
 
+def find_settings(path: str) -> FoundFile:
+    """The settings file, which need not be there; WebError when there is no place for it or it cannot be read."""
+    if not path:
+        raise WebError(WEB_INVALID_ARGUMENT, "there is no HOME to keep a settings file in",
+                       hint="Name a file with WEBSEARCH_CONFIG.")
+    return find_file(path, MAX_SETTINGS_FILE_BYTES)
+
+
 def command_init(options: Any) -> int:
     """Write a commented settings file, mode 0600; an existing one is never overwritten."""
     path = settings_path(os.environ)
-    if not path:
-        _complain("websearch: there is no HOME to put a settings file into; name one with WEBSEARCH_CONFIG")
-        return 1
-    try:
-        os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except FileExistsError:
+    found = find_settings(path)
+    if found.info is not None or not replace_found(found, settings_template().encode(), 0o600):
         _complain(f"websearch: {path} is there already; it was left as it is")
         return 1
-    except OSError as error:
-        _complain(f"websearch: {path} cannot be written: {error.strerror}")
-        return 1
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(settings_template())
     _say(f"wrote {path}; edit it, then run: python3 websearch.py doctor")
     return 0
 
@@ -15102,36 +15023,17 @@ def sparse_text(text: str, changes: Mapping[str, Optional[str]], environ: Mappin
     return changed_lines(text, dict.fromkeys(stale_names(text, environ)))
 
 
-def read_settings_text(path: str) -> str:
-    """The settings file as it is, "" when there is none; WebError when it cannot be read whole."""
-    if not path:
-        raise WebError(WEB_INVALID_ARGUMENT, "there is no HOME to keep a settings file in", hint="Set WEBSEARCH_CONFIG.")
-    try:
-        with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            text = file.read(MAX_SETTINGS_FILE_BYTES + 1)
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        raise _cannot_change(path, error.strerror) from None
-    if len(text) > MAX_SETTINGS_FILE_BYTES:
-        raise _cannot_change(path, "it is too large")
-    return text
-
-
-def _cannot_change(path: str, why: Optional[str]) -> WebError:
-    return WebError(WEB_INVALID_ARGUMENT, f"{path} cannot be changed ({why})", hint="Nothing was changed.")
+def text_of_settings(found: FoundFile) -> str:
+    """The text of the settings file; bytes that are no UTF-8 survive in it as surrogates."""
+    return found.data.decode("utf-8-sig", "surrogateescape")
 
 
 def write_settings(path: str, changes: Mapping[str, Optional[str]], environ: Mapping[str, str]) -> str:
     """Make all `changes` in the file as it now is, in one atomic write of mode 0600; returns its new text."""
-    text = sparse_text(read_settings_text(path), changes, environ)
-    try:
-        os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
-        real = os.path.realpath(path)
-        status = os.stat(real) if os.path.exists(real) else None
-        replace_file(real, text.encode("utf-8", "surrogateescape"), owner=(status.st_uid, status.st_gid) if status else None)
-    except OSError as error:
-        raise _cannot_change(path, error.strerror) from None
+    found = find_settings(path)
+    text = sparse_text(text_of_settings(found), changes, environ)
+    if not replace_found(found, text.encode("utf-8", "surrogateescape"), 0o600, keeps_mode=False):
+        raise WebError(WEB_INVALID_ARGUMENT, f"{path} is being changed by another program", hint="Try again.")
     return text
 
 
@@ -15181,7 +15083,7 @@ def command_configure(options: Any) -> int:
         _complain("websearch: configure without arguments needs a terminal (docker exec -it, ssh -t); in a script write "
                   "`configure NAME=VALUE ...` or `configure --unset NAME`")
         return 2
-    old = read_settings_text(path)
+    old = text_of_settings(find_settings(path))
     kept, _ = parse_settings(write_settings(path, changes, os.environ))
     for name, text in changes.items():
         locked = find_setting(VARIABLE_BY_NAME[name], os.environ, {})[2] == "environment"
@@ -15281,11 +15183,6 @@ def in_chinese(text: str) -> str:
     return text
 
 
-def locale_of(environ: Mapping[str, str]) -> str:
-    """The locale of messages, as POSIX has it: the first of LC_ALL, LC_MESSAGES and LANG that is not empty."""
-    return next(filter(None, (environ.get(name, "") for name in ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
-
-
 def provider_variables(provider: Provider) -> Tuple[Variable, ...]:
     """The settings that belong to `provider`: those its row names, and the others under its vendor's heading."""
     named = {provider.url_variable, provider.key_variable, provider.model_variable, provider.enabled_variable,
@@ -15323,11 +15220,11 @@ class SettingsForm:
 
     def __init__(self, environ: Mapping[str, str], path: str) -> None:
         self._environ, self._path, self._pages = environ, path, form_pages()
-        self._text = read_settings_text(path)
+        self._text = text_of_settings(find_settings(path))
         self._staged: Dict[str, Optional[str]] = {}  # None: the default is to be restored
         self._ends = 0  # of input, one after the other
         self._transport = Transport.from_settings(Settings.from_env({}, SettingsFile()))
-        self._is_chinese = _speak(locale_of(environ))
+        self._is_chinese = _speaks_chinese(environ)
 
     def run(self) -> int:
         """The exit status, once the user has left."""
@@ -15420,8 +15317,7 @@ class SettingsForm:
                 if settings.is_set(variable.name) or variable.name in self._staged:
                     _say(f"       {self._row(variable, settings)}")
         self._tell("Settings file: {}", self._path)
-        problems = [*settings.warnings, *unknown_ids(settings)]
-        for problem in [*problems, snapshot.host_error.message] if snapshot.host_error else problems:
+        for problem in problems_of(snapshot):
             _say(f"  ! {self._words(problem)}")
         if self._stale():
             self._tell("{} set nothing in the file (default or unknown); saving removes them", ", ".join(self._stale()))
@@ -15438,7 +15334,7 @@ class SettingsForm:
             typed = "q"
         if typed == "q":
             return self._leave()
-        actions = {"s": self._save, "d": self._discard, "t": self._try}
+        actions: Dict[str, Callable[[], Any]] = {"s": self._save, "d": self._discard, "t": self._try}
         page = _numbered(self._pages, typed)
         if page is not None:
             self._open(page)
@@ -15471,16 +15367,15 @@ class SettingsForm:
         self._try()
         return True
 
-    def _discard(self) -> bool:
+    def _discard(self) -> None:
         self._tell("Discarded: {}", self._staged_names())
         self._staged = {}
-        return True
 
-    def _try(self) -> bool:
+    def _try(self) -> None:
         """Search once if the user types a query, and show who was asked."""
         query = self._ask("A search to try the saved settings (Enter: none) > ")
         if not query:
-            return True
+            return
         try:
             result = _run_from_command_line("web_search", {"query": query})
             _show_search(result)
@@ -15491,7 +15386,6 @@ class SettingsForm:
         for attempt in result["attempted"]:
             _say("  " + "  ".join(f"{key} {value}" if key in ("sources", "elapsed_ms") else str(value)
                                   for key, value in attempt.items()))
-        return True
 
     # -- one page, one field --
 
@@ -15576,8 +15470,12 @@ def _numbered(items: Sequence[Result], typed: str) -> Optional[Result]:
     return items[number - 1] if 0 < number <= len(items) else None
 
 
-def _speak(locale: str) -> bool:
-    """Whether the terminal is spoken to in Chinese; in the C locale, for which Python writes UTF-8, it gets ASCII."""
+def _speaks_chinese(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal is spoken to in Chinese; in the C locale, for which Python writes UTF-8, it gets ASCII.
+
+    As POSIX has it, the locale is the first of LC_ALL, LC_MESSAGES and LANG that is not empty.
+    """
+    locale = environ.get("LC_ALL") or environ.get("LC_MESSAGES") or environ.get("LANG") or ""
     if locale in ("C", "POSIX"):
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(encoding="ascii", errors="replace")  # type: ignore[union-attr]
@@ -15599,11 +15497,6 @@ def _ask(question: str) -> str:
         return ""
 
 
-def _tell(text: str) -> None:
-    _say(text)
-    sys.stdout.flush()
-
-
 def command_login(options: Any) -> int:
     """Log in at xAI and keep the tokens in a file of mode 0600."""
     web = WebSearch.from_environment()
@@ -15613,7 +15506,7 @@ def command_login(options: Any) -> int:
     def post(request: Request, deadline: Deadline) -> Response:
         return transport.send(request, PROVIDER_POLICY, deadline)
 
-    path = login(web.settings, method, post, _tell, _ask, yes=options.yes, port=options.port)
+    path = login(web.settings, method, post, _say, _ask, yes=options.yes, port=options.port)
     _say(f"logged in; the tokens are in {path}. Set GROK_SEARCH_AUTH_MODE=oauth to use them.")
     return 0
 
@@ -15627,10 +15520,9 @@ def command_logout(options: Any) -> int:
 
 def command_status(options: Any) -> int:
     """Print what is known of the login. Status 1 when there is none."""
-    import json
     status = auth_status(token_path(Settings.from_env(os.environ)))
     if options.json:
-        _say(json.dumps(status, indent=2))
+        _say_json(status)
     else:
         for name, value in status.items():
             _say(f"{name:12} {'-' if value in (None, '') else value}")
@@ -15670,24 +15562,35 @@ def make_parser() -> Any:
     parser.add_argument("--version", action="version", version=f"{SERVER_NAME} {VERSION}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_tool_parsers(commands)
-    doctor = commands.add_parser("doctor", help="what is set, where from, and what works")
+
+    def command(name: str, run: Callable[[Any], int], text: str, **more: Any) -> Any:
+        added = commands.add_parser(name, help=text, **more)
+        added.set_defaults(run=run)
+        return added
+
+    doctor = command("doctor", command_doctor, "what is set, where from, and what works")
     doctor.add_argument("--probe", action="store_true", help="ask each usable provider once")
-    doctor.add_argument("--json", action="store_true", help="print JSON")
-    doctor.set_defaults(run=command_doctor)
-    commands.add_parser("hosts", help="host names for an egress allow-list").set_defaults(run=command_hosts)
-    commands.add_parser("init", help="write a commented settings file").set_defaults(run=command_init)
-    configure = commands.add_parser("configure", help="change the settings file")
+    command("hosts", command_hosts, "host names for an egress allow-list")
+    command("init", command_init, "write a commented settings file")
+    configure = command("configure", command_configure, "change the settings file")
     configure.add_argument("pairs", nargs="*", metavar="NAME=VALUE", help="a setting and its value")
     configure.add_argument("--unset", action="append", default=[], metavar="NAME", help="a setting to remove")
-    configure.set_defaults(run=command_configure)
-    _add_login_parsers(commands)
-    install = commands.add_parser("install", help="install the server into a client, or show how")
+    login_parser = command("login", command_login, "log in at xAI instead of using a key", description=OAUTH_NOTICE)
+    how = login_parser.add_mutually_exclusive_group()
+    how.add_argument("--manual", action="store_true", help="paste the address or the code (no browser here)")
+    how.add_argument("--device", action="store_true", help="enter a code on another device")
+    login_parser.add_argument("--yes", action="store_true", help="the notice is agreed to")
+    login_parser.add_argument("--port", type=port_number, default=OAUTH_PORT, help="port of the loopback listener")
+    command("logout", command_logout, "remove the token file")
+    status = command("status", command_status, "what is known of the login")
+    for with_json in (doctor, status):
+        with_json.add_argument("--json", action="store_true", help="print JSON")
+    install = command("install", command_install, "install the server into a client, or show how")
     install.add_argument("client", choices=CLIENT_NAMES, help="which client")
     install.add_argument("--home", default="", metavar="DIR", help="codex-home, or the user's home for other clients")
     install.add_argument("--container-path", default="", metavar="PATH", help="where the client finds the two files")
     install.add_argument("--write", action="store_true", help="merge into the client's file (codex always does)")
     install.add_argument("--dry-run", action="store_true", help="only show what would be done")
-    install.set_defaults(run=command_install)
     return parser
 
 
@@ -15697,21 +15600,6 @@ def port_number(text: str) -> int:
     if not 0 <= number <= 65_535:
         raise ValueError(text)
     return number
-
-
-def _add_login_parsers(commands: Any) -> None:
-    """login, logout, status."""
-    login_parser = commands.add_parser("login", help="log in at xAI instead of using a key", description=OAUTH_NOTICE)
-    how = login_parser.add_mutually_exclusive_group()
-    how.add_argument("--manual", action="store_true", help="paste the address or the code (no browser here)")
-    how.add_argument("--device", action="store_true", help="enter a code on another device")
-    login_parser.add_argument("--yes", action="store_true", help="the notice is agreed to")
-    login_parser.add_argument("--port", type=port_number, default=OAUTH_PORT, help="port of the loopback listener")
-    login_parser.set_defaults(run=command_login)
-    commands.add_parser("logout", help="remove the token file").set_defaults(run=command_logout)
-    status = commands.add_parser("status", help="what is known of the login")
-    status.add_argument("--json", action="store_true", help="print JSON")
-    status.set_defaults(run=command_status)
 
 
 SERVER_HELP = f"""{SERVER_NAME} {VERSION}: an MCP server on stdin and stdout; MCP clients start it.

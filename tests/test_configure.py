@@ -205,7 +205,7 @@ class Editing(FormTest):
         with open(folder, "w", encoding="utf-8"):
             pass
         shown = terminal.type("s")
-        self.assertIn("cannot be changed (Not a directory)", shown)
+        self.assertIn("cannot be read (Not a directory)", shown)
         self.assertIn("not saved yet: WEBSEARCH_TIMEOUT", shown)
         os.remove(folder)
         os.mkdir(folder)

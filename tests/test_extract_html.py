@@ -54,7 +54,72 @@ class WholePages(unittest.TestCase):
         self.assertEqual(websearch.extract_html(source, URL), websearch.extract_html(source, URL))
 
 
+class Titles(unittest.TestCase):
+    def test_titles_lose_what_names_the_site_or_nothing(self) -> None:
+        for title, body, url, expected in (
+                ("Home - Ash Grove Choir", "<h1>who sings?</h1>", "https://ashgrovechoir.test/", "Ash Grove Choir"),
+                ("| Bolts Magazine", "<h1>Spring locks</h1>", "https://x.test/locks", "Spring locks"),
+                ("Portal - the heart of it", "<h1>Which lamp to buy this year</h1>",
+                 "https://portal.test/r/1/which_lamp_to_buy_this_year", "Which lamp to buy this year")):
+            with self.subTest(title=title):
+                self.assertEqual(page(body + PROSE, f"<title>{title}</title>", url).title, expected)
+
+    def test_a_heading_that_is_the_social_title_wins(self) -> None:
+        head = '<title>Cheap shoes | Shop</title><meta property="og:title" content="Shoes for rain">'
+        self.assertEqual(page("<h1>Shoes for rain</h1>" + PROSE, head).title, "Shoes for rain")
+
+
+class Economy(unittest.TestCase):
+    """What stands twice on a page is told once."""
+
+    def test_a_link_repeated_nearby_is_left_as_text(self) -> None:
+        text = text_in_article('<p>See <a href="/a">the one</a>, <a href="/b">another</a> and <a href="/a">the one again</a>.</p>')
+        self.assertIn(
+            "See [the one](https://docs.example.test/a), [another](https://docs.example.test/b) and the one again.", text)
+
+    def test_a_link_far_below_is_told_again(self) -> None:
+        filler = "<p>" + "word after word in a long chapter " * 300 + "</p>"
+        text = text_in_article(f'<p>See <a href="/a">the one</a>.</p>{filler}<p>As said in <a href="/a">that one</a>.</p>')
+        self.assertIn("[that one](https://docs.example.test/a)", text)
+
+    def test_markdown_in_code_is_not_touched(self) -> None:
+        code = "[a](http://x.test/) [a](http://x.test/) ![some words](http://x.test/i.png)\nsome words"
+        text = text_in_article(
+            f'<p><a href="http://x.test/">x</a> <a href="http://x.test/">x</a></p><pre>{code}</pre>')
+        self.assertIn(f"```\n{code}\n```", text)
+
+    def test_an_image_whose_words_stand_beside_it_is_dropped(self) -> None:
+        text = text_in_article('<p><img src="/t.jpg" alt="A red bridge at night"></p><h3>A red bridge at night</h3><p>Shown here.</p>'
+                               '<p><img src="/u.jpg" alt="Its blue twin"></p>')
+        self.assertNotIn("t.jpg", text)
+        self.assertIn("![Its blue twin](https://docs.example.test/u.jpg)", text)
+
+    def test_an_empty_table_column_is_dropped(self) -> None:
+        text = text_in_article("<table><tr><th></th><th>Key</th><th>Value</th></tr><tr><td></td><td>a</td><td>1</td></tr></table>")
+        self.assertIn("| Key | Value |\n| --- | --- |\n| a | 1 |", text)
+
+
+class Shown(unittest.TestCase):
+    SEGMENT = '<div hidden id="S:1">' + PROSE + "</div>"
+
+    def test_a_part_that_react_sends_hidden_is_shown_where_a_template_keeps_its_place(self) -> None:
+        self.assertIn("hands each of them", page('<main><template id="B:1"></template></main>' + self.SEGMENT).text)
+
+    def test_such_a_part_without_a_place_stays_hidden(self) -> None:
+        self.assertEqual(page("<main><p>Short.</p></main>" + self.SEGMENT).text, "Short.")
+
+
 class Code(unittest.TestCase):
+    def test_numbers_on_lines_of_their_own_are_no_code(self) -> None:
+        rows = "".join(f"<div><span>{n}</span><div>line {n}</div></div>" for n in range(1, 5))
+        self.assertIn("```\nline 1\nline 2\nline 3\nline 4\n```", text_in_article(f"<pre>{rows}</pre>"))
+
+    def test_formulas_are_read_from_data_attributes_and_drawing_services(self) -> None:
+        text = text_in_article(
+            '<p>So <span data-math="x^2"><span class="katex"><span class="katex-html">x2</span></span></span> and '
+            '<img src="https://latex.codecogs.com/svg.image?%5Cfrac%7Ba%7D%7Bb%7D">.</p>')
+        self.assertIn("So $x^2$ and $\\frac{a}{b}$.", text)
+
     def test_whitespace_of_code_is_kept(self) -> None:
         text = text_in_article(
             '<pre><code class="language-python">def f(x):\n    if x &lt; 1:\n\treturn "tab"\n\n    return x  # two  spaces\n</code></pre>')

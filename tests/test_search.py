@@ -459,6 +459,13 @@ class Selection(unittest.TestCase):
             self.assertEqual(labels(web.search(websearch.SearchQuery("q"), websearch.Deadline(5))), ["searxng"])
 
 
+class Choice(unittest.TestCase):
+    def test_a_provider_named_in_any_case_counts_as_chosen(self) -> None:
+        settings = websearch.Settings.from_env({"WEBSEARCH_PROVIDERS": "DuckDuckGo"}, websearch.SettingsFile())
+        self.assertEqual([provider.id for provider in websearch.provider_chain(settings)], ["duckduckgo"])
+        self.assertTrue(websearch.availability(websearch.PROVIDER_BY_ID["duckduckgo"], settings).chosen)
+
+
 class Snapshots(unittest.TestCase):
     def test_settings_that_change_during_a_call_serve_the_next_one(self) -> None:
         import os

@@ -7,7 +7,7 @@ import unittest
 from typing import Any, List
 
 import websearch
-from tests.support import ROOT, bare_environment, loopback_settings
+from tests.support import ROOT, Loopback, bare_environment, loopback_settings
 
 
 def check(name: str, **arguments: Any) -> Any:
@@ -97,6 +97,31 @@ class Budget(unittest.TestCase):
         websearch.fit_sources(result, 38_000, "more")
         self.assertLessEqual(websearch.size_of(result), 38_000)
         self.assertTrue(result["content"].endswith("\u2026"))
+
+    def test_links_leave_room_for_the_text_whatever_limit_and_budget(self) -> None:
+        links = "".join(f"<li><a href='/{n}/{'p' * 300}'>link {n}</a>" for n in range(50))
+        page = f"<title>t</title><nav><ul>{links}</ul></nav><main><h1>Kestrels</h1>{'<p>A small falcon hovers over the field. </p>' * 3000}</main>"
+        with Loopback({"*": page}) as site:
+            for char_limit, max_bytes in ((200_000, 38_000), (15_000, 4_000)):
+                settings = loopback_settings({"WEBSEARCH_RESPONSE_BYTES": str(max_bytes)})
+                with self.subTest(max_bytes), websearch.WebSearch(bare_environment(settings)) as web:
+                    result = websearch.run_tool(web, "web_fetch", {"url": site.url("/"), "char_limit": char_limit}, websearch.Deadline(10))
+                    self.assertLessEqual(websearch.size_of(result), max_bytes)
+                    self.assertGreater(len(result["text"]), max_bytes / 2)
+
+    def test_long_messages_of_many_attempts_leave_room_too(self) -> None:
+        attempts = [websearch.Attempt(f"provider{n}", "error", code="WEB_PROVIDER_ERROR", message="\u932f" * 600) for n in range(16)]
+        for max_bytes in (4_000, 38_000):
+            with self.subTest(max_bytes):
+                error = websearch.WebError("WEB_ALL_PROVIDERS_FAILED", "\u932f" * 9_000, attempted=attempts)
+                told = websearch.error_object(error, max_bytes)["error"]
+                self.assertEqual(len(told["attempted"]), 16)
+                self.assertLess(websearch.size_of(told), max_bytes)
+        result = {**self._result(3), "attempted": [attempt.to_json() for attempt in attempts]}
+        shared = result["attempted"][0]["message"]
+        websearch.fit_sources(result, 6_000, "more")
+        self.assertLessEqual(websearch.size_of(result), 6_000)
+        self.assertEqual((len(result["sources"]), len(shared)), (3, 600))  # an equal search in flight has the same attempts
 
     def test_get_sources_pages_through_everything(self) -> None:
         with websearch.WebSearch(bare_environment(loopback_settings({"WEBSEARCH_RESPONSE_BYTES": "4000"}))) as web:
