@@ -4142,10 +4142,10 @@ class _Writer:
 
     def _image_url(self, attributes: Dict[str, str]) -> str:
         """The address of the real image: lazy ones keep it in data attributes or srcset."""
-        candidates = [attributes.get(name, "") for name in ("data-src", "data-original", "data-lazy-src", "src")]
-        sets = [attributes.get(name, "").partition(",")[0] for name in ("data-srcset", "srcset")]
-        for value in [*candidates, *(" ".join(first.split()[:1]) for first in sets)]:
-            value = value.strip()
+        for name in ("data-src", "data-original", "data-lazy-src", "src", "data-srcset", "srcset"):
+            value = attributes.get(name, "").strip()
+            if name[-3:] == "set":
+                value = value.partition(",")[0].partition(" ")[0]
             if value and not value.startswith("data:") and "placeholder" not in value:
                 url = self.resolve(value)
                 if url:
@@ -13623,11 +13623,11 @@ PAGE_HEADERS = {"Accept": "text/html,application/xhtml+xml,text/markdown;q=0.9,t
                 "Accept-Language": "en,*;q=0.5"}
 
 
-# Extraction is pure computation: more threads at it than this only take the interpreter's lock from each other, and
-# from the thread that answers pings.
-EXTRACTIONS_AT_ONCE = 2
+# Extraction is pure computation: more threads at it than one only take the interpreter's lock from each other, and from
+# the thread that answers pings. Large pages wait for each other apart, so that ordinary ones need not wait for them.
+LARGE_PAGE_BYTES = 512 * 1024
 EXTRACTION_GRACE_SECONDS = 1.0
-_EXTRACTION_TURNS: List[threading.Semaphore] = []  # one, made by the first page
+_EXTRACTION_TURNS = (new_lock(), new_lock())  # for ordinary pages, for large ones
 
 
 def _extract_in_turn(response: Response, deadline: Deadline) -> Page:
@@ -13635,19 +13635,16 @@ def _extract_in_turn(response: Response, deadline: Deadline) -> Page:
 
     What came of a page until its time ran out is still worth reading: hence the grace.
     """
-    import threading
-    if not _EXTRACTION_TURNS:
-        _EXTRACTION_TURNS.append(threading.Semaphore(EXTRACTIONS_AT_ONCE))
-    turns = _EXTRACTION_TURNS[0]
+    turn = _EXTRACTION_TURNS[len(response.body) > LARGE_PAGE_BYTES]
     end = time.monotonic() + max(deadline.left(), EXTRACTION_GRACE_SECONDS)
-    while not turns.acquire(timeout=POLL_SECONDS):
+    while not turn.acquire(timeout=POLL_SECONDS):
         deadline.check_cancelled()
         if time.monotonic() > end:
             raise DeadlineExpired
     try:
         return extract(response.body, response.headers.get("content-type", ""), response.url)
     finally:
-        turns.release()
+        turn.release()
 
 
 def page_of_response(response: Response, deadline: Deadline) -> Page:
