@@ -5572,49 +5572,21 @@ META_PRESCAN_BYTES = 2_048  # the standard asks for 1,024; real pages put script
 META_RESCUE_BYTES = 32_768  # looked through before guessing; a parser would meet such a late <meta> as well
 GUESS_SAMPLE_BYTES = 24_000  # of runs that start at a non-ASCII byte: more changes no verdict and costs time
 
-# Python codec: the labels that pages use for it (Encoding Standard, "Names and labels", read 2026-11-30; the codec is the
-# superset that browsers decode with). Labels of the standard's "replacement" (hz-gb-2312, iso-2022-kr) are unknown here.
-_CODEC_LABELS = {
-    "utf_8": "utf-8 utf8 unicode-1-1-utf-8 x-unicode20utf8 utf-8-sig utf8mb4",
-    "utf_16_le": "utf-16 utf-16le unicode ucs-2 csunicode iso-10646-ucs-2 unicodefeff",
-    "utf_16_be": "utf-16be unicodefffe",
-    "cp1252": "windows-1252 cp1252 x-cp1252 iso-8859-1 iso8859-1 iso_8859-1 iso88591 latin1 latin-1 l1 ascii us-ascii "
-              "ansi_x3.4-1968 cp819 ibm819 iso_8859-1:1987 iso-ir-100 csisolatin1 ansi",
-    "gb18030": "gb18030 gbk gb2312 gb_2312 gb_2312-80 gb2312-80 x-gbk cp936 ms936 chinese csgb2312 iso-ir-58 euc-cn euccn",
-    "big5hkscs": "big5 big5-hkscs x-x-big5 cn-big5 csbig5 cp950 big-5",
-    "cp932": "shift_jis shift-jis sjis x-sjis ms_kanji ms932 windows-31j csshiftjis cp932 shiftjis",
-    "euc_jp": "euc-jp x-euc-jp eucjp cseucpkdfmtjapanese",
-    "iso2022_jp_ext": "iso-2022-jp csiso2022jp",
-    "cp949": "euc-kr euckr cp949 ks_c_5601-1987 ks_c_5601-1989 ksc5601 ksc_5601 windows-949 korean uhc cseuckr iso-ir-149",
-    "iso8859_2": "iso-8859-2 iso8859-2 iso88592 latin2 l2 iso_8859-2 csisolatin2 iso-ir-101",
-    "iso8859_3": "iso-8859-3 iso8859-3 iso88593 latin3 l3 iso_8859-3",
-    "iso8859_4": "iso-8859-4 iso8859-4 iso88594 latin4 l4 iso_8859-4",
-    "iso8859_5": "iso-8859-5 iso8859-5 iso88595 cyrillic iso_8859-5 csisolatincyrillic",
-    "iso8859_6": "iso-8859-6 iso8859-6 iso88596 arabic ecma-114 asmo-708 iso_8859-6 iso-8859-6-i iso-8859-6-e",
-    "iso8859_7": "iso-8859-7 iso8859-7 iso88597 greek greek8 ecma-118 elot_928 sun_eu_greek iso_8859-7",
-    "iso8859_8": "iso-8859-8 iso8859-8 iso88598 hebrew visual logical iso_8859-8 iso-8859-8-i iso-8859-8-e csiso88598i",
-    "cp1254": "windows-1254 cp1254 x-cp1254 iso-8859-9 iso8859-9 iso88599 latin5 l5 iso_8859-9 turkish",
-    "iso8859_10": "iso-8859-10 iso8859-10 iso885910 latin6 l6",
-    "cp874": "windows-874 tis-620 iso-8859-11 iso8859-11 iso885911 dos-874 cp874 tis620",
-    "iso8859_13": "iso-8859-13 iso8859-13 iso885913 latin7",
-    "iso8859_14": "iso-8859-14 iso8859-14 iso885914 latin8",
-    "iso8859_15": "iso-8859-15 iso8859-15 iso885915 latin9 latin-9 l9 iso_8859-15 csisolatin9",
-    "iso8859_16": "iso-8859-16 iso8859-16 latin10",
-    "cp1250": "windows-1250 cp1250 x-cp1250",
-    "cp1251": "windows-1251 cp1251 x-cp1251 win-1251 win1251",
-    "cp1253": "windows-1253 cp1253 x-cp1253",
-    "cp1255": "windows-1255 cp1255 x-cp1255",
-    "cp1256": "windows-1256 cp1256 x-cp1256",
-    "cp1257": "windows-1257 cp1257 x-cp1257",
-    "cp1258": "windows-1258 cp1258 x-cp1258",
-    "koi8_r": "koi8-r koi8 koi koi8_r cskoi8r",
-    "koi8_u": "koi8-u koi8-ru",
-    "cp866": "ibm866 cp866 866 csibm866",
-    "mac_roman": "macintosh x-mac-roman mac csmacintosh",
-    "mac_cyrillic": "x-mac-cyrillic x-mac-ukrainian",
-}
+# The codecs that a page may choose, each before the names that browsers take for it (Encoding Standard, "Names and labels", read
+# 2026-11-30): relatives of which it is the superset, and labels that Python's own table of aliases lacks. Labels of the
+# standard's "replacement" (hz-gb-2312, iso-2022-kr) are unknown here.
+_BROWSER_CODECS = (
+    "utf_8 utf_8_sig unicode_1_1_utf_8 unicode11utf8 unicode20utf8 utf8mb4|utf_16_le utf_16 unicode ucs_2 csunicode "
+    "iso_10646_ucs_2 unicodefeff|utf_16_be unicodefffe|cp1252 latin_1 iso8859_1 ascii|gb18030 gb2312 gb_2312 gb_2312_80 "
+    "csgb2312 gbk|big5hkscs big5 big_5 cp950 cn_big5 x_big5|cp932 shift_jis windows_31j|euc_jp cseucpkdfmtjapanese|"
+    "iso2022_jp_ext iso2022_jp|cp949 euc_kr ks_c_5601_1989 ksc_5601 windows_949 cseuckr csksc56011987 iso_ir_149|iso8859_2|"
+    "iso8859_3|iso8859_4|iso8859_5|iso8859_6 iso_8859_6_i iso_8859_6_e csiso88596i csiso88596e|iso8859_7 sun_eu_greek|"
+    "iso8859_8 iso_8859_8_i iso_8859_8_e csiso88598i csiso88598e visual logical|cp1254 iso8859_9|iso8859_10|cp874 iso8859_11 "
+    "tis_620 windows_874 dos_874|iso8859_13|iso8859_14|iso8859_15 csisolatin9|iso8859_16|cp1250|cp1251 win_1251 win1251|cp1253|"
+    "cp1255|cp1256|cp1257|cp1258|koi8_r koi8 koi|koi8_u koi8_ru|cp866|mac_roman mac csmacintosh|mac_cyrillic mac_ukrainian")
 # A stricter relative to try when the usual codec meets bytes it does not know: NEC's row 13 in EUC-JP, Microsoft's Big5.
 _CODEC_RELATIVES = {"euc_jp": "euc_jis_2004", "big5hkscs": "cp950", "iso2022_jp_ext": "iso2022_jp_2004"}
+_COMPACT_ISO_8859 = Pattern(r"\Aiso8859(?=[0-9])")
 _MULTIBYTE_CODECS = frozenset("utf_8 utf_16_le utf_16_be gb18030 big5hkscs cp932 euc_jp cp949 iso2022_jp_ext".split())
 
 # What a right guess looks like: codec, the share of non-ASCII characters that ordinary text has among the listed ones, the
@@ -5628,14 +5600,14 @@ _GUESSES = (
      "只从想实日军者意无力它与长把机十民第公此已工使情明性知全三又关点正业外将两高间由问很最重并物手应"
      "向文体政美相见被利什二等产或新己制身果加西月话合回特代内信表化老给世位次度门任常先海通教原东提立"
      "及比员解水名处各入认条平系活更变四总电数安报结区市，。、：“”（）；！？《》",
-     "zh zh-cn zh-hans zh-sg"),
+     "zh"),
     ("big5hkscs", 0.6,
      "的一是不了在人有我他這個們中來上大為和國地到以說時要就出會可也你對生能而子那得於著下自之年過發後"
      "作裡用道行所然家種事成方多經麼去法學如都同現當沒動面起看定天分還進好小部其些主樣理心她本前開但因"
      "只從想實日軍者意無力它與長把機十民第公此已工使情明性知全三又關點正業外將兩高間由問很最重並物手應"
      "向文體政美相見被利什二等產或新己制身果加西月話合回特代內信表化老給世位次度門任常先海通教原東提立"
      "及比員解水名處各入認條平系活更變四總電數安報結區市，。、：「」（）；！？《》",
-     "zh zh-tw zh-hant zh-hk"),
+     "zh"),
     ("cp932", 0.55, "のにはをたがでてとしれさいるなもらうこかりまそっくきあよつえけすだせちんめみ、。「」・ー年日本人大", "ja"),
     ("euc_jp", 0.55, "のにはをたがでてとしれさいるなもらうこかりまそっくきあよつえけすだせちんめみ、。「」・ー年日本人大", "ja"),
     ("cp949", 0.42, "이다는의에을가를은하고지로한도서기사나어자인시그리대전일해정수아있부들과유보제여장스상", "ko"),
@@ -5663,7 +5635,7 @@ _CHARSET_PARAMETER = Pattern(r"""(?i)charset\s*=\s*["']?\s*([A-Za-z0-9_:.\-]+)""
 _XML_ENCODING = Pattern(r"""<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z0-9_:.\-]+)""")
 _UNSCANNED = Pattern(r"(?i)<!--[\s\S]*?(?:-->|\Z)|<(script|style|title)\b[\s\S]*?(?:</\1|\Z)")
 _META_TAG = Pattern(r"""(?i)<meta[\s/](?:[^>"']|"[^"]*"|'[^']*')*>?""")
-_LANGUAGE_ATTRIBUTE = Pattern(r"""\blang\s*=\s*["']?([A-Za-z]{2,3}(?:-[A-Za-z]{2,4})?)""")
+_LANGUAGE_ATTRIBUTE = Pattern(r"""\blang\s*=\s*["']?([A-Za-z]{2,3})\b""")
 
 
 def decode_text(body: bytes, content_type: str, *, is_html: bool) -> str:
@@ -5683,7 +5655,7 @@ def decode_text(body: bytes, content_type: str, *, is_html: bool) -> str:
     if _utf8_fits(text, tolerant=declared == "utf_8"):
         return text
     late = _meta_codec(body[:META_RESCUE_BYTES]) if is_html else ""
-    return _decode(body, late if late and late != "utf_8" else _guess_codec(body))
+    return _decode(body, late if late and not late.startswith("utf") else _guess_codec(body))
 
 
 def _codec_of_bom(body: bytes) -> Tuple[str, int]:
@@ -5698,36 +5670,35 @@ def _codec_of_bom(body: bytes) -> Tuple[str, int]:
 
 def codec_of_label(label: str) -> str:
     """The Python codec for an encoding label of the web; "" for what browsers do not know or must not honour."""
-    label = label.strip().lower()
-    for codec, labels in _CODEC_LABELS.items():
-        if label in labels.split():
-            return codec
-    return ""
+    from encodings import aliases, normalize_encoding
+    name = normalize_encoding(label.strip().lower()).removeprefix("x_")
+    name = _COMPACT_ISO_8859.sub("iso8859_", aliases.aliases.get(name, name))
+    return next((row.split()[0] for row in _BROWSER_CODECS.split("|") if name in row.split()), "")
 
 
 def _declared_codec(body: bytes, content_type: str, is_html: bool) -> str:
     """The codec that header, `<meta>` or XML declaration name, in this order; "" when none of them does."""
-    found = _CHARSET_PARAMETER.search(content_type)
-    codec = codec_of_label(found.group(1)) if found else ""
+    codec = _named_codec(_CHARSET_PARAMETER, content_type)
     if codec:
         return codec
-    head = body[:META_PRESCAN_BYTES].decode("latin-1")
-    codec = _meta_codec(body[:META_PRESCAN_BYTES]) if is_html else ""
-    if not codec and head.lstrip().startswith("<?xml"):
-        found = _XML_ENCODING.search(head)
-        codec = codec_of_label(found.group(1)) if found else ""
-        return "utf_8" if codec.startswith("utf_16") else codec
-    return codec
+    head = body[:META_PRESCAN_BYTES]
+    if is_html:
+        codec = _meta_codec(head)
+    if not codec and head.lstrip().startswith(b"<?xml"):
+        codec = _named_codec(_XML_ENCODING, head.decode("latin-1"))
+    return "utf_8" if codec.startswith("utf_16") else codec  # it cannot be UTF-16 when ASCII could be read
+
+
+def _named_codec(label: Pattern, text: str) -> str:
+    """The codec of the label that is found in `text`, "" without one."""
+    found = label.search(text)
+    return codec_of_label(found.group(1)) if found else ""
 
 
 def _meta_codec(head: bytes) -> str:
-    """The encoding that the first telling <meta> names; UTF-16 cannot be true when ASCII tags could be read."""
-    for tag in _META_TAG.finditer(_UNSCANNED.sub(" ", head.decode("latin-1"))):
-        found = _CHARSET_PARAMETER.search(tag.group())
-        codec = codec_of_label(found.group(1)) if found else ""
-        if codec:
-            return "utf_8" if codec.startswith("utf_16") else codec
-    return ""
+    """The encoding that the first telling <meta> names."""
+    tags = _META_TAG.findall(_UNSCANNED.sub(" ", head.decode("latin-1")))
+    return next(filter(None, (_named_codec(_CHARSET_PARAMETER, tag) for tag in tags)), "")
 
 
 def _is_really_utf8(body: bytes, declared: str) -> bool:
@@ -5735,19 +5706,17 @@ def _is_really_utf8(body: bytes, declared: str) -> bool:
 
     Browsers would show mojibake; whoever reads for the content is better served by the text.
     """
-    if body.isascii():
-        return False
+    return (not body.isascii() and _is_valid(body, "utf_8")
+            and (declared in ("cp1252", "iso8859_15") or not _is_valid(body, declared)))
+
+
+def _is_valid(body: bytes, codec: str) -> bool:
+    """Whether all bytes mean something in `codec`."""
     try:
-        body.decode("utf-8")
+        body.decode(codec)
     except UnicodeDecodeError:
         return False
-    if declared in ("cp1252", "iso8859_15"):
-        return True
-    try:
-        body.decode(declared)
-    except UnicodeDecodeError:
-        return True
-    return False
+    return True
 
 
 def _utf8_fits(text: str, *, tolerant: bool) -> bool:
@@ -5792,14 +5761,12 @@ def _guess_codec(body: bytes) -> str:
     best_codec, best_score = "cp1252", GUESS_MIN_SCORE
     for codec, expected, letters, languages in _GUESSES:
         score = min(1.0, _guess_score(sample, codec, letters) / expected)
-        if language and (language in languages.split() or language.split("-")[0] in languages.split()):
+        if language in languages.split():
             score *= GUESS_LANGUAGE_FACTOR
         if codec != "cp1252":
             score *= GUESS_CHALLENGER_FACTOR
-        if in_pairs and codec not in _MULTIBYTE_CODECS:
-            score *= GUESS_UNLIKELY_FACTOR
-        if is_latin and codec not in _MULTIBYTE_CODECS and codec not in _LATIN_CODECS:
-            score *= GUESS_UNLIKELY_FACTOR
+        if codec not in _MULTIBYTE_CODECS:
+            score *= GUESS_UNLIKELY_FACTOR ** (in_pairs + (is_latin and codec not in _LATIN_CODECS))
         if score > best_score:
             best_codec, best_score = codec, score
     return best_codec
@@ -5808,14 +5775,12 @@ def _guess_codec(body: bytes) -> str:
 def _high_byte_sample(body: bytes) -> bytes:
     """Runs from a non-ASCII byte, hence the first byte of a character, to the next tag or line end; a letter before it too."""
     import re
-    runs: List[bytes] = []
-    size = 0
+    sample = bytearray()
     for run in re.finditer(rb"[A-Za-z]?[\x80-\xff][^<\n]*", body):
-        runs.append(run.group()[:GUESS_SAMPLE_BYTES])
-        size += len(runs[-1])
-        if size >= GUESS_SAMPLE_BYTES:
+        sample += b"\n" + run.group()[:GUESS_SAMPLE_BYTES]
+        if len(sample) > GUESS_SAMPLE_BYTES:
             break
-    return b"\n".join(runs)[:GUESS_SAMPLE_BYTES]
+    return bytes(sample[:GUESS_SAMPLE_BYTES])
 
 
 def _guess_score(sample: bytes, codec: str, letters: str) -> float:
@@ -5912,13 +5877,12 @@ def _readable_head(body: bytes, content_type: str) -> Optional[str]:
     """The beginning of `body` as rough text; None when it is binary."""
     head = body[:SNIFF_BYTES]
     codec = _codec_of_bom(head)[0] or _declared_codec(head, content_type, False)
-    if codec.startswith("utf_16"):
-        return head.decode(codec, "replace").lstrip("\ufeff")
-    controls = len(head) - len(head.translate(None, b"\0\1\2\3\4\5\6\7\x08\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a"
-                                              b"\x1c\x1d\x1e\x1f\x7f"))
-    if controls > max(1, len(head) * BINARY_CONTROL_SHARE):
-        return None
-    return head.decode("utf-8", "replace").lstrip("\ufeff")
+    if not codec.startswith("utf_16"):
+        codec = "utf-8"
+        controls = bytes((*range(9), *range(14, 27), *range(28, 32), 127))  # without ESC, which ISO-2022-JP needs
+        if len(head) - len(head.translate(None, controls)) > max(1, len(head) * BINARY_CONTROL_SHARE):
+            return None
+    return head.decode(codec, "replace").lstrip("\ufeff")
 
 
 def _type_of_markup(head: str, declared: str) -> str:
@@ -5937,7 +5901,6 @@ def _type_of_markup(head: str, declared: str) -> str:
     return declared or ("application/xml" if head.lstrip().startswith("<?xml") else "")
 
 
-_XML_SKIPPED = (("<!--", "-->"), ("<?", "?>"))
 _XML_STRAY = Pattern(r"<+(?=[^A-Za-z_:!?/\u0080-\uffff]|\Z)[^<]*")
 
 
@@ -5952,30 +5915,27 @@ def _xml_special(markup: str, position: int) -> Tuple[str, int]:
     if markup.startswith("<![CDATA[", position):
         end = _index_after(markup, "]]>", position)
         return markup[position + 9:end].removesuffix("]]>"), end
-    for opener, closer in _XML_SKIPPED:
+    for opener, closer in (("<!--", "-->"), ("<?", "?>")):
         if markup.startswith(opener, position):
             return "", _index_after(markup, closer, position + len(opener))
+    if markup.startswith("<!", position):  # a document type, perhaps with declarations in brackets
+        end = _index_after(markup, ">", position)
+        subset = markup.find("[", position, end)
+        return "", _index_after(markup, "]>", subset) if subset >= 0 else end
     stray = _XML_STRAY.match(markup, position)
-    if stray:
-        return unescape_html(stray.group()), stray.end()
-    if not markup.startswith("<!", position):
-        return "<", position + 1
-    end = _index_after(markup, ">", position)
-    subset = markup.find("[", position, end)
-    return "", _index_after(markup, "]>", subset) if subset >= 0 else end
+    return (unescape_html(stray.group()), stray.end()) if stray else ("<", position + 1)
 
 
 def _first_tag(head: str, *, skip_doctype: bool = False) -> str:
     """The lower-case name of the first tag, "!doctype" for that of HTML, when only comments and the like precede it."""
-    position, size = 0, len(head)
-    while position < size:
-        position += len(head) - position - len(head[position:].lstrip()) if head[position].isspace() else 0
-        found = _FIRST_TAG.match(head, position)
+    head = head.lstrip()
+    while head:
+        found = _FIRST_TAG.match(head)
         if found and not (skip_doctype and found.group(1)[0] == "!"):
             return str(found.group(1).lower())
-        if not head.startswith(("<!", "<?"), position) or head.startswith("<![", position):
+        if not head.startswith(("<!", "<?")) or head.startswith("<!["):
             return ""
-        position = _xml_special(head, position)[1]
+        head = head[_xml_special(head, 0)[1]:].lstrip()
     return ""
 
 
@@ -6037,15 +5997,11 @@ def _read_plain(body: Body) -> Page:
 
 def _read_unknown(body: Body) -> Page:
     """A type without a reader: shown when its bytes are clearly text, else named."""
-    if body.kind.split("/")[0] not in _KIND_FAMILIES and not _type_of_magic(body.data) and _is_clearly_text(body):
+    head = _readable_head(body.data, body.content_type) or ""
+    is_text = head.strip() and "\ufffd" not in head[:-1]  # a cut last character is none the less text
+    if is_text and body.kind.split("/")[0] not in _KIND_FAMILIES and not _type_of_magic(body.data):
         return _read_plain(body)
     return _not_shown(body, "it cannot be shown as text")
-
-
-def _is_clearly_text(body: Body) -> bool:
-    """Whether the first bytes are UTF-8 without controls: under an unknown type only that counts as text."""
-    head = body.data[:SNIFF_BYTES].decode("utf-8", "replace")
-    return _readable_head(body.data, body.content_type) is not None and "\ufffd" not in head[:-1] and bool(head.strip())
 
 
 def _not_shown(body: Body, reason: str) -> Page:
@@ -6075,8 +6031,7 @@ def _invisible_notes(text: str) -> Tuple[str, ...]:
 
 MAX_FEED_ENTRIES = 300  # each entry's text is a page of its own to the HTML reader
 MAX_XML_TAGS = 150_000  # read of one document: a flood of tags must end within a second or two
-MAX_XML_OUTLINE_CHARS = 2_000_000
-MAX_XML_INDENT_LEVELS = 8
+MAX_XML_INDENT_LEVELS = 8  # deeper levels are not indented further: a nest of tags would grow quadratically
 # A well-formed tag: `<` may not stand in attribute values, so a match never looks further than the next tag.
 _XML_TAG = Pattern(r"""<(/?)([A-Za-z_:\u0080-\uffff][^\s/<>]*)([^<>"']*(?:"[^"<]*"[^<>"']*|'[^'<]*'[^<>"']*)*)>""")
 _XML_BROKEN_TAG = Pattern(r"<(/?)([A-Za-z_:\u0080-\uffff][^\s/<>]*)([^<>]*)>?")
@@ -6101,31 +6056,24 @@ class XmlEvent(NamedTuple):
 
 def xml_events(markup: str) -> Iterator[XmlEvent]:
     """The tags and texts of `markup` in order; comments, processing instructions and the document type are left out."""
-    names: Dict[str, str] = {}
     position, size = 0, len(markup)
     for _ in range(2 * MAX_XML_TAGS):  # a text before each tag
         if position >= size:
             return
-        opening = markup.find("<", position)
-        if opening != position:
-            opening = opening if opening >= 0 else size
-            yield XmlEvent("text", "", "", unescape_html(markup[position:opening]), position, opening)
-            position = opening
-            continue
+        start = position
         found = _XML_TAG.match(markup, position) or _XML_BROKEN_TAG.match(markup, position)
-        if not found:
-            text, end = _xml_special(markup, position)
-            if text:
-                yield XmlEvent("text", "", "", text, position, end)
-            position = end
+        if found:
+            (slash, name, raw), position = found.groups(), found.end()
+            kind = "end" if slash else "empty" if raw.endswith("/") else "start"
+            yield XmlEvent(kind, name, name.rsplit(":", 1)[-1].lower(), raw, start, position)
             continue
-        slash, name, raw = found.groups()
-        local_name = names.get(name) or names.setdefault(name, name.rsplit(":", 1)[-1].lower())
-        kind = "end" if slash else "empty" if raw.endswith("/") else "start"
-        yield XmlEvent(kind, name, local_name, raw, position, found.end())
-        position = found.end()
-
-
+        if markup[position] == "<":
+            text, position = _xml_special(markup, position)
+        else:
+            position = markup.find("<", position) % (size + 1)  # -1 is the end
+            text = unescape_html(markup[start:position])
+        if text:
+            yield XmlEvent("text", "", "", text, start, position)
 
 
 def xml_attributes(raw: str) -> Dict[str, str]:
@@ -6153,13 +6101,6 @@ def _read_xml(body: Body) -> Page:
     return page._replace(notes=page.notes + _invisible_notes(markup))
 
 
-class _FeedEntry(NamedTuple):
-    title: str
-    link: str
-    date: str
-    text: str
-
-
 _ENTRY_TAGS = frozenset(("item", "entry"))
 _ASIDE_TAGS = frozenset(("image", "textinput", "author", "contributor", "source"))
 _DATE_FIELDS = ("pubdate", "published", "date", "issued", "updated", "modified", "lastbuilddate")
@@ -6169,21 +6110,20 @@ _FEED_FIELDS = frozenset(("title", "link", "guid", "id", *_DATE_FIELDS, *_TEXT_F
 
 def _read_feed(markup: str, url: str) -> Page:
     """RSS 0.9 to 2.0 and Atom: the feed's title, then title, link, date and text of each entry as Markdown."""
-    head: Dict[str, str] = {}
-    entries: List[_FeedEntry] = []
-    left_out = 0
-    for is_entry, fields in _feed_records(markup, url):
-        if not is_entry:
-            head = fields
-        elif len(entries) < MAX_FEED_ENTRIES:
-            entries.append(_feed_entry(fields, url))
-        else:
-            left_out += 1
-    return _feed_page(head.get("title", ""), _first_of(head, ("description", "subtitle")), entries, left_out)
+    *entries, head = _feed_records(markup)
+    title = plain_words(head.get("title", ""), MAX_TITLE_CHARS)
+    parts = [f"# {title}" if title else "", plain_words(text_of(head, "description", "subtitle"), MAX_SNIPPET_CHARS)]
+    join = link_joiner(url)
+    for fields in entries[:MAX_FEED_ENTRIES]:
+        parts += _entry_parts(fields, url, join)
+    left_out = max(0, len(entries) - MAX_FEED_ENTRIES)
+    return Page(title=title, text="\n\n".join(filter(None, parts)), truncated=left_out > 0,
+                published_date=iso_date(text_of(entries[0], *_DATE_FIELDS)) if entries else "",
+                notes=(f"{left_out:,} further entries of the feed were left out.",) if left_out else ())
 
 
-def _feed_records(markup: str, url: str) -> Iterator[Tuple[bool, Dict[str, str]]]:
-    """Fields by name: of each entry (True), last of the feed itself (False). Texts are HTML, Atom's links absolute."""
+def _feed_records(markup: str) -> Iterator[Dict[str, str]]:
+    """Fields by name: of each entry, last of the feed itself. Texts are HTML, links as they stand."""
     feed: Dict[str, str] = {}
     fields = feed
     field, field_start, nested, aside = "", 0, 0, 0
@@ -6196,24 +6136,19 @@ def _feed_records(markup: str, url: str) -> Iterator[Tuple[bool, Dict[str, str]]
                 field = ""
         elif name in _ENTRY_TAGS and (opens or closes):
             if fields is not feed:
-                yield True, fields
+                yield fields
             fields = {} if opens else feed
         elif name in _ASIDE_TAGS or event.name.startswith("media:"):  # these have titles and links of their own
             aside += opens - closes
-        elif not aside and name == "link" and not closes and "href" in event.raw:
-            _keep_atom_link(fields, event.raw, url)
+        elif not aside and name == "link" and not closes and "href" in event.raw:  # Atom's; the first to the page itself
+            attributes = xml_attributes(event.raw)
+            if attributes.get("rel", "alternate") == "alternate" and attributes.get("href"):
+                fields.setdefault("link", attributes["href"])
         elif not aside and opens and name in _FEED_FIELDS:
             field, field_start, nested = name, event.end, 1
     if fields is not feed:  # cut off inside an entry
-        yield True, fields
-    yield False, feed
-
-
-def _keep_atom_link(fields: Dict[str, str], raw: str, url: str) -> None:
-    """Note the address of an Atom link in `fields` when it leads to the page itself; the first counts."""
-    attributes = xml_attributes(raw)
-    if attributes.get("rel", "alternate") == "alternate" and attributes.get("href"):
-        fields.setdefault("link", _absolute(url, attributes["href"]))
+        yield fields
+    yield feed
 
 
 def _field_markup(inner: str) -> str:
@@ -6223,32 +6158,15 @@ def _field_markup(inner: str) -> str:
     return inner.strip() if _SIMPLE_TAG.search(inner) else unescape_html(inner).strip()
 
 
-def _feed_entry(fields: Mapping[str, str], url: str) -> _FeedEntry:
-    """An entry made of a feed's fields."""
-    link = fields.get("link") or next((fields[name] for name in ("guid", "id")
-                                       if fields.get(name, "").startswith(("http://", "https://"))), "")
-    return _FeedEntry(_plain_field(fields.get("title", "")), _absolute(url, link), _plain_field(_first_of(fields, _DATE_FIELDS)),
-                      _content_of(_first_of(fields, _TEXT_FIELDS), url))
-
-
-def _first_of(fields: Mapping[str, str], names: Iterable[str]) -> str:
-    """The first field among `names` that has a value."""
-    return next((fields[name] for name in names if fields.get(name)), "")
-
-
-def _plain_field(markup: str) -> str:
-    """A field as one line of plain text."""
-    return plain_words(markup, MAX_TITLE_CHARS)
-
-
-def _absolute(base: str, link: str) -> str:
-    """`link` as an http(s) URL, resolved against `base`; "" for anything else."""
-    from urllib.parse import urljoin
-    try:
-        joined = urljoin(base, unescape_html(link).strip())
-    except ValueError:
-        return ""
-    return one_line(joined, MAX_URL_CHARS).replace(" ", "%20") if joined.startswith(("http://", "https://")) else ""
+def _entry_parts(fields: Mapping[str, str], url: str, join: Callable[[str], str]) -> List[str]:
+    """Heading, date and text of a feed's entry as Markdown."""
+    identifiers = (fields.get(name, "") for name in ("guid", "id"))  # often the address as well
+    link = text_of(fields, "link") or next((text for text in identifiers if text.startswith("http")), "")
+    link = link and join(link)
+    title = plain_words(fields.get("title", ""), MAX_TITLE_CHARS) or link or "(no title)"
+    linked = title.replace("[", "\\[").replace("]", "\\]")
+    return [f"## [{linked}]({link})" if link else f"## {title}",
+            plain_words(text_of(fields, *_DATE_FIELDS), MAX_TITLE_CHARS), _content_of(text_of(fields, *_TEXT_FIELDS), url)]
 
 
 def _content_of(markup: str, url: str) -> str:
@@ -6256,129 +6174,82 @@ def _content_of(markup: str, url: str) -> str:
     return html_to_markdown(markup, url) if _SIMPLE_TAG.search(markup) else clean_text(unescape_html(markup)).strip()
 
 
-def _feed_page(title: str, about: str, entries: Sequence[_FeedEntry], left_out: int) -> Page:
-    """Feed and entries as Markdown."""
-    title = _plain_field(title)
-    parts = [f"# {title}"] if title else []
-    parts += [plain_words(about, MAX_SNIPPET_CHARS)] if about else []
-    for entry in entries:
-        name = entry.title or entry.link or "(no title)"
-        parts.append(f"## [{_escape_brackets(name)}]({entry.link})" if entry.link else f"## {name}")
-        parts += [part for part in (entry.date, entry.text) if part]
-    notes = (f"{left_out:,} further entries of the feed were left out.",) if left_out else ()
-    return Page(title=title, text="\n\n".join(parts), published_date=iso_date(entries[0].date) if entries else "",
-                truncated=bool(left_out), notes=notes)
+SITEMAP_HEAD_CHARS = 65_536  # where its root is looked for: comments may come first
+_SITEMAP_ROOT = Pattern(r"<([A-Za-z][\w.-]{0,50}:)?(urlset|sitemapindex)[\s>]")
 
 
-def _escape_brackets(text: str) -> str:
-    """`text` for use as the text of a link."""
-    return text.replace("[", "\\[").replace("]", "\\]")
+def sitemap_locations(text: str) -> Tuple[bool, Iterator[str]]:
+    """Whether `text` is an index of sitemaps, and the URLs it names, in order; none when it is no sitemap.
+
+    Reads XML sitemaps and plain lists of URLs. Nothing is expanded: a document type has no effect.
+    """
+    root = _SITEMAP_ROOT.search(text[:SITEMAP_HEAD_CHARS])
+    if root:
+        return root.group(2) == "sitemapindex", _locations(_without_comments(text[root.start():]), root.group(1) or "")
+    is_list = text.lstrip()[:1] != "<"
+    return False, (line.strip() for line in text.split("\n")) if is_list else iter(())
 
 
-def _read_json_feed(text: str, url: str) -> Page:
-    """A JSON Feed (version 1 and 1.1, jsonfeed.org, read 2026-11-30); no text when it does not parse."""
-    try:
-        feed = parse_json(text)
-    except ValueError:
-        return Page()
-    items = [item for item in list_of(feed, "items") if isinstance(item, dict)]
-    entries = [_FeedEntry(_plain_field(text_of(item, "title")), _absolute(url, text_of(item, "url", "external_url")),
-                          one_line(text_of(item, "date_published", "date_modified"), MAX_TITLE_CHARS),
-                          _content_of(text_of(item, "content_html", "content_text", "summary"), url))
-               for item in items[:MAX_FEED_ENTRIES]]
-    page = _feed_page(text_of(feed, "title"), text_of(feed, "description"), entries, max(0, len(items) - MAX_FEED_ENTRIES))
-    return page._replace(notes=page.notes + _invisible_notes(text)) if entries else Page()
+def _without_comments(text: str) -> str:
+    """`text` without `<!-- … -->`; an unclosed comment takes all the rest."""
+    first, *rest = text.split("<!--")
+    return first + "".join(piece.partition("-->")[2] for piece in rest)
 
 
-class SitemapEntry(NamedTuple):
-    """One `<loc>` of a sitemap; `is_sitemap` tells that it names a further sitemap. `last_modified` is as written."""
-
-    url: str
-    last_modified: str
-    is_sitemap: bool
-
-
-_SITEMAP_PIECE = Pattern(r"(?i)<(?:[\w-]+:)?(loc|lastmod|/url|/sitemap)\b[^<>]*>\s*(?:<!\[CDATA\[)?([^<\]]*)")
-
-
-def sitemap_entries(markup: str) -> Iterator[SitemapEntry]:
-    """The entries of a sitemap or sitemap index, in order; nothing for other XML. One pattern: they are long and simple."""
-    url = modified = ""
-    for piece, text in _SITEMAP_PIECE.findall(_uncommented(markup)):
-        name = piece.lower()
-        if name == "loc":
-            url = url or text  # the first counts: images and videos have a loc of their own
-        elif name == "lastmod":
-            modified = modified or text
-        else:
-            if url:
-                yield SitemapEntry(one_line(unescape_html(url), MAX_URL_CHARS), one_line(modified, 40), name == "/sitemap")
-            url = modified = ""
-
-
-def _uncommented(markup: str) -> str:
-    """`markup` without `<!-- … -->`; an unclosed comment takes all the rest."""
-    first, *others = markup.split("<!--")
-    return first + "".join(other.partition("-->")[2] for other in others)
+def _locations(text: str, prefix: str) -> Iterator[str]:
+    """The texts of all `loc` elements with this prefix: an image's or video's has another."""
+    opener, position = f"<{prefix}loc", 0
+    while True:
+        position = text.find(opener, position)
+        start = text.find(">", position) + 1 if position >= 0 else 0
+        if not start:
+            return
+        is_data = text.startswith("<![CDATA[", start)
+        end = text.find("]]>" if is_data else "<", start)
+        if end < 0:
+            return
+        if text[position + len(opener)] in "> \t\r\n" and end - start <= MAX_URL_CHARS:
+            yield text[start + 9:end].strip() if is_data else unescape_html(text[start:end]).strip()
+        position = end
 
 
 def _read_sitemap(markup: str) -> Page:
     """The addresses of a sitemap as a list."""
-    lines = [f"- {entry.url}" + (f" ({entry.last_modified})" if entry.last_modified else "")
-             for entry in sitemap_entries(markup)]
+    lines = [f"- {one_line(address, MAX_URL_CHARS)}" for address in sitemap_locations(markup)[1]]
     return Page(title="Sitemap", text="\n".join(lines), notes=(f"A sitemap with {len(lines):,} addresses.",))
 
 
 def _read_svg(markup: str) -> Page:
     """The words of a drawing: title, descriptions and labels, one a line; styles and scripts are no words."""
-    title, lines, names = "", [], [""]
+    title, lines, inside = "", [], ""
     for event in xml_events(markup):
-        if event.kind == "start":
-            names.append(event.local_name)
-        elif event.kind == "end" and len(names) > 1:
-            names.pop()
-        elif event.kind == "text" and event.raw.strip() and names[-1] not in ("style", "script", "metadata"):
+        if event.kind != "text":
+            inside = event.local_name if event.kind == "start" else ""
+        elif event.raw.strip() and inside not in ("style", "script", "metadata"):
             lines.append(one_line(event.raw, MAX_SNIPPET_CHARS))
-            title = title or (lines[-1] if names[-1] == "title" else "")
+            title = title or (lines[-1] if inside == "title" else "")
     return Page(title=title, text="\n".join(lines) or "[An SVG drawing without text.]")
 
 
 def _xml_outline(markup: str) -> Page:
     """One line an element: `name (attribute=value): text`, indented by depth."""
     pieces: List[str] = []
-    depth, size, after_tag = 0, 0, False
+    depth, after_start = 0, False
     for event in xml_events(markup):
-        if event.kind == "end":
-            depth, after_tag = max(0, depth - 1), False
-            continue
+        line = "\n" + "  " * min(depth, MAX_XML_INDENT_LEVELS)
         if event.kind == "text":
             words = " ".join(event.raw.split())
             if not words:
                 continue
-            pieces.append(f": {words}" if after_tag else f"\n{_xml_indent(depth)}{words}")
+            pieces.append(f": {words}" if after_start else line + words)
+        elif event.kind == "end":
+            depth = max(0, depth - 1)
         else:
-            pieces.append(f"\n{_xml_indent(depth)}{event.name.rsplit(':', 1)[-1]}{_attribute_words(event.raw)}")
+            attributes = ", ".join(f"{name}={value}" for name, value in xml_attributes(event.raw).items())
+            pieces.append(line + event.name.rsplit(":", 1)[-1] + (f" ({attributes})" if attributes else ""))
             depth += event.kind == "start"
-        after_tag = event.kind == "start"
-        size += len(pieces[-1])
-        if size > MAX_XML_OUTLINE_CHARS:
-            break
-    truncated = size > MAX_XML_OUTLINE_CHARS
-    notes = ("The document is longer than what is shown here.",) if truncated else ()
-    return Page(text=clean_text("".join(pieces).lstrip("\n")), truncated=truncated, notes=notes)
-
-
-def _xml_indent(depth: int) -> str:
-    """The blanks before a line of the outline at `depth`."""
-    return "  " * min(depth, MAX_XML_INDENT_LEVELS)
-
-
-def _attribute_words(raw: str) -> str:
-    """Attributes in parentheses, "" without any."""
-    if "=" not in raw:
-        return ""
-    words = [f"{name}={value}" for name, value in xml_attributes(raw).items()]
-    return f" ({', '.join(words)})" if words else ""
+        after_start = event.kind == "start"
+    return Page(text=clean_text("".join(pieces).lstrip("\n")))
 
 
 # -- JSON --
@@ -6388,25 +6259,15 @@ JSON_INLINE_CHARS = 80  # arrays and objects that fit stay on one line
 MAX_JSON_INDENT_CHARS = 1_000_000  # larger ones come as they are: indenting costs time and room
 MAX_JSON_INDENT_LEVELS = 20  # deeper levels are not indented further: a nest of brackets would grow quadratically
 _JSON_TOKEN = Pattern(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
-_JSON_FEED = Pattern(r'"version"\s*:\s*"https:(?:\\?/){2}jsonfeed\.org(?:\\?/)version')
 
 
 def _read_json(body: Body) -> Page:
     """JSON word for word: only the blanks between tokens change, and only where lines are too long to read or to page."""
     text = body.text()
-    if _JSON_FEED.search(text[:SNIFF_BYTES]):
-        page = _read_json_feed(text, body.url)
-        if page.text:
-            return page
     shown = clean_text(text)
-    if JSON_LINE_CHARS < len(shown) <= MAX_JSON_INDENT_CHARS and _longest_line(shown) > JSON_LINE_CHARS:
+    if len(shown) <= MAX_JSON_INDENT_CHARS and max(map(len, shown.split("\n"))) > JSON_LINE_CHARS:
         shown = _indent_json(shown)
     return Page(text=shown, notes=_invisible_notes(text))
-
-
-def _longest_line(text: str) -> int:
-    """Length of the longest line."""
-    return max(map(len, text.split("\n")))
 
 
 def _indent_json(text: str) -> str:
@@ -6414,37 +6275,30 @@ def _indent_json(text: str) -> str:
 
     Works on tokens, not on values: keys that occur twice, 1.10 and 64-bit numbers come out as they went in.
     """
-    try:
-        parse_json(text)
-    except ValueError:
+    if json_or_none(text) is None:
         return text
     tokens = _JSON_TOKEN.findall(text)
     inline = _inline_containers(tokens)
-    lines: List[str] = []
-    line, depth, inline_until = "", 0, -1
+    pieces: List[str] = []
+    depth, inline_until = 0, -1
     for index, token in enumerate(tokens):
-        if index <= inline_until:
-            line += token + (" " if token in ",:" and index < inline_until else "")
-            continue
-        if token in "}]":
+        if token in "}]" and index > inline_until:
             depth -= 1
-            lines.append(line)
-            line = _json_indent(depth)
-        line += token + (" " if token == ":" else "")
-        if token in "{[":
+            pieces.append(_json_line(depth))
+        pieces.append(token)
+        if token in "{[" and index > inline_until:
             inline_until = inline.get(index, -1)
-            if inline_until > index:
-                continue
-            depth += 1
-        if token in "{[,":
-            lines.append(line)
-            line = _json_indent(depth)
-    return "\n".join([*lines, line])
+            depth += inline_until < 0
+        if token == ":" or (token == "," and index < inline_until):
+            pieces.append(" ")
+        elif token in "{[," and index > inline_until:
+            pieces.append(_json_line(depth))
+    return "".join(pieces)
 
 
-def _json_indent(depth: int) -> str:
-    """The blanks before a line of JSON at `depth`."""
-    return "  " * min(depth, MAX_JSON_INDENT_LEVELS)
+def _json_line(depth: int) -> str:
+    """A line end and the blanks before a line at `depth`."""
+    return "\n" + "  " * min(depth, MAX_JSON_INDENT_LEVELS)
 
 
 def _inline_containers(tokens: Sequence[str]) -> Dict[int, int]:
@@ -6475,6 +6329,7 @@ MAX_PDF_OBJECT_CHARS = 1_000_000  # a page or a font has some hundred, a long li
 MAX_PDF_ITEMS = 600_000  # operands and operators read of all streams: some seconds
 MAX_PDF_STREAM_BYTES = 4_000_000  # of one stream when unpacked
 MAX_PDF_UNPACKED_BYTES = 40_000_000  # of all streams: a bomb of many small ones must end too
+PDF_PREDICTOR_COST = 16  # times what is unpacked counts where a predictor is to be undone, byte by byte
 MAX_PDF_FORM_DEPTH = 4  # drawings within drawings
 MAX_PDF_NESTING = 60
 MAX_PDF_CODES = 70_000  # entries of one font's map to Unicode
@@ -6490,19 +6345,17 @@ _PDF_TOKEN = Pattern(r"[\0\t\n\f\r ]+|%[^\r\n]*|"
 _PDF_GRAPHICS = Pattern(r"(?:[\0\t\n\f\r \-+.0-9]{1,200}(?:[mlcvyhSsfFBbnWwJjMiGgKk]|[fBbW]\*|re|rg|RG|sc|SC|scn|SCN)"
                         r"(?=[\0\t\n\f\r ])){1,200}")
 _PDF_STREAM = Pattern(r"[\0\t\n\f\r ]*stream(?:\r\n|\n|\r)")
-_PDF_ROOT = Pattern(r"/Root[\0\t\n\f\r ]{0,4}([0-9]{1,8})[\0\t\n\f\r ]{1,4}[0-9]{1,5}[\0\t\n\f\r ]{1,4}R")
-_PDF_INFO = Pattern(r"/Info[\0\t\n\f\r ]{0,4}([0-9]{1,8})[\0\t\n\f\r ]{1,4}[0-9]{1,5}[\0\t\n\f\r ]{1,4}R")
+_PDF_TRAILER = Pattern(r"/(Root|Info)[\0\t\n\f\r ]{0,4}([0-9]{1,8})[\0\t\n\f\r ]{1,4}[0-9]{1,5}[\0\t\n\f\r ]{1,4}R")
 _PDF_ENCRYPT = Pattern(r"/Encrypt[\0\t\n\f\r ]{0,4}(?:<<|[0-9]{1,8}[\0\t\n\f\r ]{1,4}[0-9]{1,5}[\0\t\n\f\r ]{1,4}R)")
 _PDF_ESCAPE = Pattern(r"\\([0-7]{1,3}|\r\n|[\s\S])")
 _PDF_STRING_MARK = Pattern(r"[()\\]")
 _PDF_INLINE_END = Pattern(r"[\0\t\n\f\r ]EI(?=[\0\t\n\f\r ]|\Z)")
 _PDF_HYPHEN = Pattern(r"(?<=[^\W\d_])-\n(?=[a-z\u00df-\u00ff])")
+_PDF_NAME_ESCAPE = Pattern(r"#([0-9A-Fa-f]{2})")
 _NOT_HEX = Pattern(r"[^0-9A-Fa-f]+")
 _PDF_KEYWORDS: Dict[str, Any] = {"true": True, "false": False, "null": None}
 _PDF_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "\n": "", "\r": "", "\r\n": ""}
-if TYPE_CHECKING:
-    Matrix = Tuple[float, float, float, float, float, float]
-IDENTITY: Matrix = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
+IDENTITY: Sequence[float] = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 
 
 class _PdfName(str):
@@ -6547,8 +6400,10 @@ def _pdf_page_texts(pdf: _Pdf, pages: Sequence[Dict[str, Any]]) -> List[str]:
     texts: List[str] = []
     for page in pages[:MAX_PDF_PAGES]:
         reader = _PdfTextReader(pdf)
+        contents = page.get("Contents")
         try:
-            reader.run(_page_content(pdf, page), pdf.dictionary(page.get("Resources")), IDENTITY, 0)
+            content = "\n".join(pdf.stream(stream)[1] for stream in pdf.array(contents) or [contents])
+            reader.run(content, pdf.dictionary(page.get("Resources")), IDENTITY, 0)
         except _PdfLimit:
             pdf.exhausted = True
         text = "\n".join(line.strip() for line in "".join(reader.pieces).split("\n"))
@@ -6556,13 +6411,6 @@ def _pdf_page_texts(pdf: _Pdf, pages: Sequence[Dict[str, Any]]) -> List[str]:
         if pdf.exhausted:
             break
     return texts
-
-
-def _page_content(pdf: _Pdf, page: Dict[str, Any]) -> str:
-    """The content streams of a page as one."""
-    contents = page.get("Contents")
-    found = pdf.resolve(contents)
-    return "\n".join(pdf.stream(stream)[1] for stream in (found if isinstance(found, list) else [contents]))
 
 
 class _Pdf:
@@ -6642,21 +6490,25 @@ class _Pdf:
 
     def _unfiltered(self, head: Dict[str, Any], raw: str) -> str:
         """The content of a stream after its filters; "" for images."""
-        filters, parameters = self.resolve(head.get("Filter")), self.resolve(head.get("DecodeParms"))
-        filters = filters if isinstance(filters, list) else [filters] if filters else []
-        parameters = parameters if isinstance(parameters, list) else [parameters]
+        filters, parameters = ([self.resolve(one) for one in self.array(head.get(key)) or [head.get(key)]]
+                               for key in ("Filter", "DecodeParms"))
         data = raw.encode("latin-1")
-        for index, name in enumerate(filters):
-            unpack = _PDF_FILTERS.get(str(self.resolve(name)))
+        for name, parameter in zip(filters, [*parameters, *filters]):  # there may be fewer parameters
+            unpack = _PDF_FILTERS.get(str(name)) if name else bytes
             if not unpack:
                 return ""  # an image
             data = unpack(data)
-            if index < len(parameters):
-                data = _unpredicted(data, self.dictionary(parameters[index]))
-        self.bytes_left -= len(data)
+            if isinstance(parameter, dict) and _whole(parameter.get("Predictor")) >= 10:
+                self._pay(len(data) * PDF_PREDICTOR_COST)
+                data = _unpredicted(data, _whole(parameter.get("Columns")))
+        self._pay(len(data))
+        return data.decode("latin-1")
+
+    def _pay(self, count: int) -> None:
+        """Take `count` bytes from what all streams together may unpack to."""
+        self.bytes_left -= count
         if self.bytes_left < 0:
             raise _PdfLimit
-        return data.decode("latin-1")
 
     def items(self, content: str, position: int = 0) -> Iterator[Tuple[Any, int]]:
         """The operands and operators of a content stream, within what the whole file may have of them."""
@@ -6668,8 +6520,7 @@ class _Pdf:
 
     def pages(self) -> List[Dict[str, Any]]:
         """The page dictionaries in order, each with the resources that it inherits."""
-        roots = [self.dictionary(_PdfRef(int(number))) for number in _PDF_ROOT.findall(self.text)]
-        tree = next((root["Pages"] for root in reversed(roots) if "Pages" in root), None)
+        tree = next((root["Pages"] for root in reversed(self._trailer("Root")) if "Pages" in root), None)
         found: List[Dict[str, Any]] = []
         waiting: List[Tuple[Any, Any]] = [(tree, None)]
         seen: Set[Any] = set()
@@ -6693,14 +6544,22 @@ class _Pdf:
 
     def information(self) -> Dict[str, Any]:
         """The document information dictionary, {} without one."""
-        numbers = _PDF_INFO.findall(self.text)
-        found = self.dictionary(_PdfRef(int(numbers[-1]))) if numbers else {}
-        return {name: self.resolve(value) for name, value in found.items()}
+        found = self._trailer("Info")[-1:]
+        return {name: self.resolve(value) for name, value in found[0].items()} if found else {}
+
+    def _trailer(self, key: str) -> List[Dict[str, Any]]:
+        """The dictionaries that the file's trailers name under `key`, that of the last update last."""
+        return [self.dictionary(_PdfRef(int(number))) for name, number in _PDF_TRAILER.findall(self.text) if name == key]
+
+
+def _number(value: Any) -> float:
+    """A number as it is, 0.0 for anything else."""
+    return value if isinstance(value, float) and abs(value) < 1e9 else 0.0
 
 
 def _whole(value: Any) -> int:
     """A number as an int, 0 for anything else."""
-    return int(value) if isinstance(value, float) and abs(value) < 1e9 else 0
+    return int(_number(value))
 
 
 def _pdf_items(text: str, position: int, skipped: Optional[Pattern] = None,
@@ -6757,12 +6616,8 @@ def _pdf_atom(kind: int, token: str) -> Any:
     if kind == 2:
         return _PdfName(_PDF_NAME_ESCAPE.sub(lambda found: chr(int(found.group(1), 16)), token) if "#" in token else token)
     if kind == 4:
-        digits = _NOT_HEX.sub("", token)
-        return bytes.fromhex(digits + "0" * (len(digits) % 2))
+        return _from_hex(token)
     return token.encode("latin-1") if kind == 5 else _PDF_KEYWORDS.get(token, token)
-
-
-_PDF_NAME_ESCAPE = Pattern(r"#([0-9A-Fa-f]{2})")
 
 
 def _pdf_container(items: List[Any]) -> Any:
@@ -6799,40 +6654,19 @@ def _pdf_unescaped(found: Any) -> str:
 # Filters: bytes to bytes, never more than MAX_PDF_STREAM_BYTES; what breaks off gives what came before.
 
 
-def _inflated(data: bytes) -> bytes:
-    """Deflated data, also without its zlib header."""
-    import zlib
-    for window_bits in (15, -15):
-        unpacker = zlib.decompressobj(window_bits)
-        pieces: List[bytes] = []
-        size = 0
-        try:
-            for start in range(0, len(data), 16_384):
-                pieces.append(unpacker.decompress(data[start:start + 16_384], MAX_PDF_STREAM_BYTES - size))
-                size += len(pieces[-1])
-                if size >= MAX_PDF_STREAM_BYTES or unpacker.eof:
-                    break
-        except zlib.error:
-            pass
-        if size:
-            return b"".join(pieces)
-    return b""
-
-
 def _from_ascii85(data: bytes) -> bytes:
     """ASCII85 data; nothing when it is malformed."""
     import base64
-    text = data.strip().removeprefix(b"<~").split(b"~")[0]
-    text = bytes(code for code in text[:MAX_PDF_STREAM_BYTES // 8] if 33 <= code <= 117 or code == 122)
+    text = data.strip().removeprefix(b"<~").split(b"~")[0][:MAX_PDF_STREAM_BYTES // 8]
     try:
-        return base64.a85decode(text)
+        return base64.a85decode(text.translate(None, bytes((*range(33), *range(118, 122), *range(123, 256)))))
     except ValueError:
         return b""
 
 
-def _from_hex(data: bytes) -> bytes:
-    """Hexadecimal data up to `>`."""
-    digits = str(_NOT_HEX.sub("", data.split(b">")[0].decode("latin-1")))
+def _from_hex(text: str) -> bytes:
+    """Bytes of hexadecimal digits, an odd last one followed by 0."""
+    digits = str(_NOT_HEX.sub("", text))
     return bytes.fromhex(digits + "0" * (len(digits) % 2))
 
 
@@ -6865,69 +6699,48 @@ def _from_lzw(data: bytes) -> bytes:
 
 
 _PDF_FILTERS: Dict[str, Callable[[bytes], bytes]] = {
-    "FlateDecode": _inflated, "Fl": _inflated, "LZWDecode": _from_lzw, "LZW": _from_lzw, "ASCII85Decode": _from_ascii85,
-    "A85": _from_ascii85, "ASCIIHexDecode": _from_hex, "AHx": _from_hex}
+    "FlateDecode": lambda data: Inflater("deflate", MAX_PDF_STREAM_BYTES).feed(data), "LZWDecode": _from_lzw,
+    "ASCII85Decode": _from_ascii85, "ASCIIHexDecode": lambda data: _from_hex(data.split(b">")[0].decode("latin-1"))}
 
 
-def _unpredicted(data: bytes, parameters: Mapping[str, Any]) -> bytes:
-    """`data` after its PNG predictor is undone (object streams of some writers have one); TIFF's is for images."""
-    if _whole(parameters.get("Predictor")) < 10:
-        return data
-    columns = _whole(parameters.get("Columns")) or 1
-    size = max(1, columns * (_whole(parameters.get("Colors")) or 1) * (_whole(parameters.get("BitsPerComponent")) or 8) // 8)
-    unit = max(1, size // columns)
-    above = bytes(size)
-    rows: List[bytes] = []
+def _unpredicted(data: bytes, columns: int) -> bytes:
+    """`data` after its PNG predictor is undone, as far as text has one: rows as differences to the byte before or above.
+
+    Object streams of some writers have such rows; the other kinds of row, and TIFF's predictor, are for images.
+    """
+    import itertools
+    size = min(max(1, columns), len(data))
+    rows: List[bytes] = [bytes(size)]
     for start in range(0, len(data), size + 1):
-        above = _png_row(data[start], data[start + 1:start + 1 + size].ljust(size, b"\0"), above, unit)
-        rows.append(above)
-    return b"".join(rows)
-
-
-def _png_row(kind: int, row: bytes, above: bytes, unit: int) -> bytes:
-    """A row of bytes with its PNG filter undone: none, sub, up, average, Paeth."""
-    if kind == 2:
-        return bytes(left + right & 255 for left, right in zip(row, above))
-    if kind not in (1, 3, 4):
-        return row
-    done = bytearray(row)
-    for index in range(len(row)):
-        left, corner = (done[index - unit], above[index - unit]) if index >= unit else (0, 0)
-        up = above[index]
-        if kind == 4:
-            guess = left + up - corner
-            added = min((left, up, corner), key=lambda value: abs(guess - value))
-        else:
-            added = left if kind == 1 else (left + up) // 2
-        done[index] = row[index] + added & 255
-    return bytes(done)
+        row = data[start + 1:start + 1 + size].ljust(size, b"\0")
+        if data[start] == 1:
+            row = bytes(total & 255 for total in itertools.accumulate(row))
+        elif data[start] == 2:
+            row = bytes(before + byte & 255 for before, byte in zip(rows[-1], row))
+        rows.append(row)
+    return b"".join(rows[1:])
 
 
 # Fonts: from the bytes of a string to letters and their width.
 
-_STANDARD_HIGH = ("\u00a1\u00a2\u00a3\u2044\u00a5\u0192\u00a7\u00a4'\u201c\u00ab\u2039\u203a\ufb01\ufb02 \u2013\u2020\u2021\u00b7"
-                  " \u00b6\u2022\u201a\u201e\u201d\u00bb\u2026\u2030 \u00bf "
-                  "`\u00b4\u02c6\u02dc\u00af\u02d8\u02d9\u00a8 \u02da\u00b8"
-                  " \u02dd\u02db\u02c7\u2014                \u00c6 \u00aa    \u0141\u00d8\u0152\u00ba     \u00e6   \u0131  "
-                  "\u0142\u00f8\u0153\u00df    ")  # StandardEncoding from 0xA1
-_LIGATURES = {"ff": "ff", "fi": "fi", "fl": "fl", "ffi": "ffi", "ffl": "ffl"}
-_GLYPHS = dict(zip(
+_STANDARD_HIGH = (  # StandardEncoding from 0xA1
+    "¡¢£⁄¥ƒ§¤'“«‹›ﬁﬂ –†‡· ¶•‚„”»…‰ ¿ `´ˆ˜¯˘˙¨ ˚¸ ˝˛ˇ—                Æ ª    ŁØŒº     æ   ı  łøœß    ")
+_LIGATURES = frozenset(("ff", "fi", "fl", "ffi", "ffl"))
+_GLYPH_NAMES = (
     "space exclam quotedbl numbersign dollar percent ampersand quotesingle parenleft parenright asterisk plus comma hyphen "
     "period slash zero one two three four five six seven eight nine colon semicolon less equal greater question at "
-    "bracketleft backslash bracketright asciicircum underscore grave braceleft bar braceright asciitilde quoteright quoteleft "
-    "quotedblleft quotedblright quotesinglbase quotedblbase endash emdash bullet ellipsis minus dotlessi germandbls "
-    "guillemotleft guillemotright guilsinglleft guilsinglright exclamdown questiondown periodcentered fraction florin sterling "
-    "Euro dagger daggerdbl perthousand trademark registered copyright degree multiply divide plusminus AE ae OE oe Oslash "
-    "oslash Lslash lslash Eth eth Thorn thorn section paragraph lessequal greaterequal notequal infinity arrowright arrowleft "
-    "nbspace sfthyphen mu circlecopyrt circumflex currency brokenbar dieresis acute macron cedilla tilde caron ordfeminine "
-    "ordmasculine logicalnot onesuperior twosuperior threesuperior onequarter onehalf threequarters".split(),
-    " !\"#$%&'()*+,-./0123456789:;<=>?@[\\]^_`{|}~’‘“”‚„–—•…−ıß«»‹›¡¿·⁄ƒ£€†‡‰™®©°×÷±"
-    "ÆæŒœØøŁłÐðÞþ§¶≤≥≠∞→←\u00a0\u00adµ©ˆ¤¦¨´¯¸˜ˇªº¬¹²³¼½¾"))
-_ACCENTS = {"grave": "\u0300", "acute": "\u0301", "circumflex": "\u0302", "tilde": "\u0303", "macron": "\u0304",
-            "breve": "\u0306", "dotaccent": "\u0307", "dieresis": "\u0308", "ring": "\u030a", "hungarumlaut": "\u030b",
-            "caron": "\u030c", "cedilla": "\u0327", "ogonek": "\u0328", "commaaccent": "\u0326"}
+    "bracketleft backslash bracketright asciicircum underscore grave braceleft bar braceright asciitilde quoteright "
+    "quoteleft quotedblleft quotedblright quotesinglbase quotedblbase endash emdash bullet ellipsis minus dotlessi "
+    "germandbls guillemotleft guillemotright guilsinglleft guilsinglright exclamdown questiondown periodcentered fraction "
+    "florin sterling Euro daggerdbl perthousand trademark registered copyright degree multiply plusminus AE ae OE oe Eth eth "
+    "Thorn thorn section paragraph lessequal greaterequal notequal infinity arrowright arrowleft nbspace sfthyphen mu "
+    "circlecopyrt circumflex currency brokenbar dieresis macron cedilla caron ordfeminine ordmasculine logicalnot "
+    "onesuperior twosuperior threesuperior onequarter onehalf threequarters")
+_GLYPH_LETTERS = (  # of these names, in order
+    " !\"#$%&'()*+,-./0123456789:;<=>?@[\\]^_`{|}~’‘“”‚„–—•…−ıß«»‹›¡¿·⁄ƒ£€‡‰™®©°×±ÆæŒœÐðÞþ§¶≤≥≠∞→←\u00a0\u00adµ©ˆ¤¦¨¯¸ˇªº¬¹²³¼½¾")
+_ACCENTS = {"dieresis": "diaeresis", "ring": "ring above", "hungarumlaut": "double acute", "dotaccent": "dot above",
+            "commaaccent": "cedilla", "slash": "stroke"}  # as Unicode calls them; the other accents have the same name there
 _GLYPH_CODE = Pattern(r"(?:uni([0-9A-Fa-f]{4})|u([0-9A-Fa-f]{4,6}))$")
-_ACCENTED = Pattern(r"([A-Za-z])(" + "|".join(_ACCENTS) + r")$")
 _FONT_PROGRAM_CODE = Pattern(r"dup\s{1,4}([0-9]{1,3})\s{0,4}/([^\s/]{1,40})\s{1,4}put")
 _CMAP_CODECS = (("UCS2", "utf_16_be"), ("UTF16", "utf_16_be"), ("RKSJ", "cp932"), ("GBK", "gb18030"), ("GB-EUC", "gb18030"),
                 ("B5", "big5hkscs"), ("KSC", "cp949"))  # parts of the names of predefined CMaps
@@ -6979,8 +6792,7 @@ def _composite_font(pdf: _Pdf, font: Dict[str, Any]) -> _PdfFont:
     codec = "" if letters else next((codec for part, codec in _CMAP_CODECS if part in name), "")
     child = pdf.dictionary(next(iter(pdf.array(font.get("DescendantFonts"))), None))
     widths = _composite_widths([pdf.resolve(entry) for entry in pdf.array(child.get("W"))])
-    default = pdf.resolve(child.get("DW"))
-    return _PdfFont(letters, widths, default / 1000 if isinstance(default, float) else 1.0, code_bytes or 2, codec, True)
+    return _PdfFont(letters, widths, _number(pdf.resolve(child.get("DW", 1000.0))) / 1000, code_bytes or 2, codec, True)
 
 
 def _composite_widths(entries: Sequence[Any]) -> Dict[int, float]:
@@ -7003,20 +6815,12 @@ def _composite_widths(entries: Sequence[Any]) -> Dict[int, float]:
 
 def _simple_font(pdf: _Pdf, font: Dict[str, Any]) -> _PdfFont:
     """A font of one-byte codes: its encoding with its differences, over which ToUnicode has the last word."""
-    letters = _encoded_letters(pdf, font)
-    letters.update(_to_unicode(pdf, font)[0])
-    widths: Dict[int, float] = {}
+    letters = {**_encoded_letters(pdf, font), **_to_unicode(pdf, font)[0]}
     first = _whole(pdf.resolve(font.get("FirstChar")))
-    unit = 1000.0
-    if font.get("Subtype") == "Type3":
-        matrix = pdf.array(font.get("FontMatrix"))
-        unit = 1 / matrix[0] if matrix and isinstance(matrix[0], float) and matrix[0] else 1000.0
-    for step, width in enumerate(pdf.array(font.get("Widths"))[:256]):
-        width = pdf.resolve(width)
-        widths[first + step] = width / unit if isinstance(width, float) else 0.5
-    if "Courier" in str(font.get("BaseFont")):
-        return _PdfFont(letters, widths, 0.6, 1, "", True)
-    return _PdfFont(letters, widths, 0.5, 1, "", bool(widths))
+    unit = _number(next(iter(pdf.array(font.get("FontMatrix"))), None)) or 0.001  # Type 3 has its own
+    widths = {first + step: _number(pdf.resolve(width)) * unit for step, width in enumerate(pdf.array(font.get("Widths"))[:256])}
+    is_even = "Courier" in str(font.get("BaseFont"))
+    return _PdfFont(letters, widths, 0.6 if is_even else 0.5, 1, "", is_even or bool(widths))
 
 
 def _encoded_letters(pdf: _Pdf, font: Dict[str, Any]) -> Dict[int, str]:
@@ -7049,23 +6853,25 @@ def _program_letters(pdf: _Pdf, font: Dict[str, Any]) -> Dict[int, str]:
 
 def _glyph_letter(name: str) -> str:
     """The text of a glyph by its name (Adobe Glyph List's rules, names of the Latin fonts); U+FFFD when unknown."""
-    name = name.split(".")[0] or name
-    if len(name) == 1:
-        return name
-    known = _GLYPHS.get(name) or _LIGATURES.get(name)
-    if known:
-        return known
-    code = _GLYPH_CODE.match(name)
-    if code:
-        number = int(code.group(1) or code.group(2), 16)
-        return chr(number) if number < 0x110000 else "\ufffd"
-    accented = _ACCENTED.match(name)
-    if accented:
-        import unicodedata
-        return unicodedata.normalize("NFC", accented.group(1) + _ACCENTS[accented.group(2)])
     import html.entities
-    number = html.entities.name2codepoint.get(name, 0)
-    return chr(number) if number else "".join(map(_glyph_letter, name.split("_")))[:4] if "_" in name else "\ufffd"
+    import unicodedata
+    name = name.split(".")[0] or name
+    if len(name) < 2 or name in _LIGATURES:
+        return name
+    names = _GLYPH_NAMES.split()
+    if name in names:
+        return _GLYPH_LETTERS[names.index(name)]
+    code = _GLYPH_CODE.match(name)
+    number = int(code.group(1) or code.group(2), 16) if code else html.entities.name2codepoint.get(name, 0)
+    if 0 < number <= sys.maxunicode:
+        return chr(number)
+    if "_" in name:
+        return "".join(map(_glyph_letter, name.split("_")))[:4]
+    case, accent = "capital" if name[0].isupper() else "small", _ACCENTS.get(name[1:], name[1:])
+    try:
+        return unicodedata.lookup(f"latin {case} letter {name[0]} with {accent}")
+    except KeyError:
+        return "\ufffd"
 
 
 def _to_unicode(pdf: _Pdf, font: Dict[str, Any]) -> Tuple[Dict[int, str], int]:
@@ -7125,15 +6931,14 @@ class _PdfTextReader:
     def __init__(self, pdf: _Pdf) -> None:
         self.pdf, self.pieces = pdf, [""]
         self.font, self.size = _PdfFont({}, {}, 0.5, 1, "", False), 1.0
-        self.spacing = self.word_spacing = self.leading = 0.0
-        self.scale = 1.0
+        self.state = {"Tc": 0.0, "Tw": 0.0, "TL": 0.0, "Tz": 100.0}  # space after letters, words; leading; width in per cent
         self.matrix = self.line = self.page = IDENTITY
-        self.end: Optional[Tuple[float, float]] = None  # where the last text ended, on the page
+        self.end: Tuple[float, ...] = ()  # where the last text ended, on the page
 
-    def run(self, content: str, resources: Dict[str, Any], page: Matrix, depth: int) -> None:
+    def run(self, content: str, resources: Dict[str, Any], page: Sequence[float], depth: int) -> None:
         """Read one content stream; `page` is the matrix in force, `depth` counts drawings within drawings."""
         self.page = page
-        saved: List[Matrix] = []
+        saved: List[Sequence[float]] = []
         operands: List[Any] = []
         items = self.pdf.items(content)
         while True:
@@ -7169,7 +6974,7 @@ class _PdfTextReader:
             return
         before = self.page
         matrix = [_number(value) for value in self.pdf.array(head.get("Matrix"))]
-        inner = _times(_as_matrix(matrix), before) if len(matrix) == 6 else before
+        inner = _times(matrix, before) if len(matrix) == 6 else before
         self.pdf.items_left -= 100  # many uses of an empty form must end too
         self.run(self.pdf.stream(form)[1], self.pdf.dictionary(head.get("Resources")) or resources, inner, depth + 1)
         self.page = before
@@ -7180,30 +6985,20 @@ class _PdfTextReader:
         if operator == "BT":
             self.matrix = self.line = IDENTITY
         elif operator == "Tm" and len(numbers) == 6:
-            self.matrix = self.line = _as_matrix(numbers)
+            self.matrix = self.line = numbers
         elif operator == "cm" and len(numbers) == 6:
-            self.page = _times(_as_matrix(numbers), self.page)
+            self.page = _times(numbers, self.page)
         elif operator in ("Td", "TD") and len(numbers) == 2:
-            self.leading = -numbers[1] if operator == "TD" else self.leading
+            if operator == "TD":
+                self.state["TL"] = -numbers[1]
             self._move(*numbers)
-        elif operator in ("Tc", "Tw", "TL", "Tz") and numbers:
-            self._set(operator, numbers[-1])
+        elif operator in self.state and numbers:
+            self.state[operator] = numbers[-1]
         elif operator in ("Tj", "TJ", "'", '"', "T*"):
             if operator in ("'", '"', "T*"):
-                self._move(0.0, -self.leading)
+                self._move(0.0, -self.state["TL"])
             if operands and operator != "T*":
                 self._show(operands[-1])
-
-    def _set(self, operator: str, value: float) -> None:
-        """Set one of the spacings."""
-        if operator == "Tc":
-            self.spacing = value
-        elif operator == "Tw":
-            self.word_spacing = value
-        elif operator == "TL":
-            self.leading = value
-        else:
-            self.scale = value / 100 or 1.0
 
     def _move(self, right: float, up: float) -> None:
         """Begin a line of text at an offset from the last one."""
@@ -7219,13 +7014,12 @@ class _PdfTextReader:
                 text, width, codes = self.font.read(part)
                 self._put(text, gap)
                 gap = PDF_SPACE_GAP  # within an array the shifts alone tell
-                self._advance(width * self.size + codes * self.spacing + text.count(" ") * self.word_spacing)
-                placed = _times(self.matrix, self.page)
-                self.end = placed[4], placed[5]
+                self._advance(width * self.size + codes * self.state["Tc"] + text.count(" ") * self.state["Tw"])
+                self.end = _times(self.matrix, self.page)[4:]
 
     def _advance(self, distance: float) -> None:
         """Move the place of the next letter along the line."""
-        self.matrix = _times((1.0, 0.0, 0.0, 1.0, distance * self.scale, 0.0), self.matrix)
+        self.matrix = _times((1.0, 0.0, 0.0, 1.0, distance * (self.state["Tz"] / 100 or 1.0), 0.0), self.matrix)
 
     def _put(self, text: str, gap: float) -> None:
         """Add `text`, after a blank or line end when its place is apart from where the last text ended."""
@@ -7242,19 +7036,8 @@ class _PdfTextReader:
         self.pieces.append(text)
 
 
-def _number(value: Any) -> float:
-    """A number as it is, 0.0 for anything else."""
-    return value if isinstance(value, float) and abs(value) < 1e9 else 0.0
-
-
-def _as_matrix(numbers: Sequence[float]) -> Matrix:
-    """Six numbers as a matrix."""
-    a, b, c, d, e, f = map(_number, numbers)
-    return a, b, c, d, e, f
-
-
-def _times(left: Matrix, right: Matrix) -> Matrix:
-    """The matrix that applies `left` first, then `right`."""
+def _times(left: Sequence[float], right: Sequence[float]) -> Tuple[float, ...]:
+    """The matrix of six numbers that applies `left` first, then `right`."""
     a, b, c, d, e, f = left
     g, h, i, j, k, m = right
     return a * g + b * i, a * h + b * j, c * g + d * i, c * h + d * j, e * g + f * i + k, e * h + f * j + m
@@ -7365,15 +7148,17 @@ def fences_of(text: str) -> List[_Fence]:
     return fences
 
 
-def _fence_around(fences: Sequence[_Fence], position: int) -> Optional[_Fence]:
-    """The code block that a cut at `position` would break, None between blocks and where the fence is too long to repeat."""
+def _fence_at(fences: Sequence[_Fence], position: int) -> Optional[_Fence]:
+    """The code block that a cut at `position` would break, None between blocks."""
     import bisect
     index = bisect.bisect_left(fences, (position,)) - 1
-    if index < 0:
-        return None
-    fence = fences[index]
-    inside = fence.start < position < fence.end and len(fence.opening) <= MAX_FENCE_CHARS
-    return fence if inside else None
+    return fences[index] if index >= 0 and position < fences[index].end else None
+
+
+def _fence_around(fences: Sequence[_Fence], position: int) -> Optional[_Fence]:
+    """The code block that is to be opened again after a cut at `position`: not one whose fence is too long to repeat."""
+    fence = _fence_at(fences, position)
+    return fence if fence and len(fence.opening) <= MAX_FENCE_CHARS else None
 
 
 def _plain_window(text: str, fences: Sequence[_Fence], offset: int, char_limit: int) -> Tuple[str, int]:
@@ -7432,26 +7217,21 @@ def outline(text: str, limit: int = MAX_OUTLINE) -> List[Dict[str, Any]]:
 
     With more headings than that the deepest levels go first; of the level that fits only in part an even sample is kept.
     """
-    found: List[Tuple[int, int, str]] = []
-    for start, heading in headings_of(text, fences_of(text)):
-        found.append((len(heading) - len(heading.lstrip("#")), start, heading))
+    found = list(headings_of(text, fences_of(text)))
     kept: List[Tuple[int, int, str]] = []
     for level in range(1, 7):
-        same = [item for item in found if item[0] == level]
+        same = [item for item in found if item[1] == level]
         room = limit - len(kept)
         kept += same if len(same) <= room else [same[index * len(same) // room] for index in range(room)]
-    return [{"heading": one_line(heading, OUTLINE_HEADING_CHARS), "offset": start}
-            for _, start, heading in sorted(kept, key=lambda item: item[1])]
+    return [{"heading": one_line(heading, OUTLINE_HEADING_CHARS), "offset": start} for start, _, heading in sorted(kept)]
 
 
-def headings_of(text: str, fences: Sequence[_Fence]) -> Iterator[Tuple[int, str]]:
-    """Offset and text (`## Install`) of each heading outside of `fences`, in order."""
-    index = 0
-    for heading in _ATX_HEADING.finditer(text):
-        while index < len(fences) and fences[index].end <= heading.start():
-            index += 1
-        if index == len(fences) or heading.start() < fences[index].start:
-            yield heading.start(), heading.group(1).rstrip()
+def headings_of(text: str, fences: Sequence[_Fence]) -> Iterator[Tuple[int, int, str]]:
+    """Offset, level and text (`## Install`) of each heading outside of `fences`, in order."""
+    for found in _ATX_HEADING.finditer(text):
+        if not _fence_at(fences, found.start()):
+            heading = found.group(1).rstrip()
+            yield found.start(), len(heading) - len(heading.lstrip("#")), heading
 
 
 # -- Passages that answer a need --
@@ -7513,39 +7293,28 @@ def focus_passages(text: str, need: str, char_limit: int) -> Window:
 
 def _blocks_of(text: str, fences: Sequence[_Fence], max_chars: int) -> List[_FocusBlock]:
     """The blocks of `text`: they follow each other without gaps, blank lines belong to the block before."""
-    headings = dict(headings_of(text, fences))
+    levels = {start: level for start, level, _ in headings_of(text, fences)}
     blocks: List[_FocusBlock] = []
     path: List[Tuple[int, int]] = []  # level and block of the headings in force
-    for start, end in _parted(text, fences, headings):
-        heading = headings.get(start)
-        if heading is None:
-            parents = tuple(index for _, index in reversed(path))
-            blocks += _split_block(text, _FocusBlock(start, end, parents, 0), max_chars, len(blocks))
-            continue
-        level = len(heading) - len(heading.lstrip("#"))
-        while path and path[-1][0] >= level:
+    for start, end in _parted(text, fences, levels):
+        level = levels.get(start, 0)
+        while level and path and path[-1][0] >= level:
             path.pop()
-        blocks.append(_FocusBlock(start, end, tuple(index for _, index in reversed(path)), level))
-        path.append((level, len(blocks) - 1))
+        block = _FocusBlock(start, end, tuple(index for _, index in reversed(path)), level)
+        if level:
+            path.append((level, len(blocks)))
+        blocks += [block] if level else _split_block(text, block, max_chars, len(blocks))
     return blocks
 
 
 _BLANK_LINES = Pattern(r"\n[ \t]*\n[ \t\n]*|\n(?= {0,3}#{1,6}[ \t])")
 
 
-def _parted(text: str, fences: Sequence[_Fence], headings: Mapping[int, str]) -> Iterator[Tuple[int, int]]:
+def _parted(text: str, fences: Sequence[_Fence], headings: Iterable[int]) -> Iterator[Tuple[int, int]]:
     """Start and end of what blank lines and headings part; a blank line in a code block parts nothing."""
-    cuts = {0, len(text)}
-    index = 0
-    for gap in _BLANK_LINES.finditer(text):
-        cut = text.rfind("\n", 0, gap.end()) + 1
-        while index < len(fences) and fences[index].end <= cut:
-            index += 1
-        if index == len(fences) or cut <= fences[index].start:
-            cuts.add(cut)
-    for start in headings:
-        cuts.add(start)
-        cuts.add(text.find("\n", start) + 1 or len(text))
+    gaps = (text.rfind("\n", 0, gap.end()) + 1 for gap in _BLANK_LINES.finditer(text))
+    cuts = {0, len(text), *headings, *(cut for cut in gaps if not _fence_at(fences, cut))}
+    cuts.update(text.find("\n", start) + 1 or len(text) for start in headings)
     ordered = sorted(cuts)
     return zip(ordered, ordered[1:])
 
@@ -7712,16 +7481,14 @@ def _passages(text: str, fences: Sequence[_Fence], blocks: Sequence[_FocusBlock]
     """The chosen blocks in page order, blocks that follow each other as one piece, with a line for each gap."""
     parts: List[str] = []
     position, first_gap = 0, len(text)
-    for start, end in _runs_of(blocks):
+    for start, end in [*_runs_of(blocks), (len(text), len(text))]:
         if start > position:
             parts.append(GAP_LINE.format(count=start - position, offset=position))
             first_gap = min(first_gap, position)
-        piece = _reopened(_fence_around(fences, start)) + text[start:end].strip("\n")
-        parts.append(_closed(piece, _fence_around(fences, end)))
+        if end > start:
+            piece = _reopened(_fence_around(fences, start)) + text[start:end].strip("\n")
+            parts.append(_closed(piece, _fence_around(fences, end)))
         position = end
-    if position < len(text):
-        parts.append(GAP_LINE.format(count=len(text) - position, offset=position))
-        first_gap = min(first_gap, position)
     return Window("\n\n".join(parts), True, len(text), first_gap)
 
 
@@ -12039,7 +11806,6 @@ _BINARY_SUFFIX = Pattern(
     r"(?i)\.(?:avif|bmp|gif|ico|jpe?g|png|svgz?|tiff?|webp|aac|avi|flac|m4[av]|mkv|mov|mp[34]|mpe?g|og[agv]"
     r"|wav|webm|wm[av]|7z|apk|bz2|deb|dmg|exe|gz|iso|jar|msi|pkg|rar|rpm|tar|tgz|whl|xz|zip|zst"
     r"|css|js|mjs|map|wasm|eot|otf|ttf|woff2?|bin|dll|so|class|pyc|dat)$")
-_SITEMAP_ROOT = Pattern(r"<([A-Za-z][\w.-]{0,50}:)?(urlset|sitemapindex)[\s>]")
 _OCTET = Pattern(r"%([0-9a-fA-F]{2})")
 _AGENT = Pattern(r"[A-Za-z_-]+|\*")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -12147,40 +11913,6 @@ def parse_robots(text: str) -> Robots:
         elif name == "sitemap" and value and len(sitemaps) < MAX_SITEMAP_QUEUE:
             sitemaps[value] = None
     return Robots(rules.get(ROBOTS_TOKEN, rules.get("*", ())), tuple(sitemaps))
-
-
-def sitemap_locations(text: str) -> Tuple[bool, Iterator[str]]:
-    """Whether `text` is an index of sitemaps, and the URLs it names, in order; none when it is no sitemap.
-
-    Reads XML sitemaps and plain lists of URLs. Nothing is expanded: a document type has no effect.
-    """
-    root = _SITEMAP_ROOT.search(text[:ROBOTS_BYTES])
-    if root:
-        return root.group(2) == "sitemapindex", _locations(_without_comments(text[root.start():]), root.group(1) or "")
-    is_list = text.lstrip()[:1] != "<"
-    return False, (line.strip() for line in text.split("\n")) if is_list else iter(())
-
-
-def _without_comments(text: str) -> str:
-    first, *rest = text.split("<!--")
-    return first + "".join(piece.partition("-->")[2] for piece in rest)
-
-
-def _locations(text: str, prefix: str) -> Iterator[str]:
-    """The texts of all `loc` elements with this prefix: an image's or video's has another."""
-    opener, position = f"<{prefix}loc", 0
-    while True:
-        position = text.find(opener, position)
-        start = text.find(">", position) + 1 if position >= 0 else 0
-        if not start:
-            return
-        is_data = text.startswith("<![CDATA[", start)
-        end = text.find("]]>" if is_data else "<", start)
-        if end < 0:
-            return
-        if text[position + len(opener)] in "> \t\r\n" and end - start <= MAX_URL_CHARS:
-            yield text[start + 9:end].strip() if is_data else unescape_html(text[start:end]).strip()
-        position = end
 
 
 def has_words(source: Source, words: Sequence[str]) -> bool:

@@ -18,6 +18,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar, Dict, List, Tuple
+from unittest import mock
 
 import websearch
 from tests.support import ROOT, Loopback, McpProcess, bare_environment, fixture, loopback_settings
@@ -217,14 +218,17 @@ class Readme(unittest.TestCase):
         self.assertEqual(refusal, json.loads(refused["content"][0]["text"]))
 
     def printed(self, *arguments: str) -> str:
-        """What the command line prints, in this process."""
-        with contextlib.redirect_stdout(io.StringIO()) as text:
+        """What the command line prints, in this process, to a user without settings."""
+        bare = mock.patch.dict("os.environ", bare_environment(), clear=True)
+        with bare, contextlib.redirect_stdout(io.StringIO()) as text:
             self.assertEqual(websearch.main(arguments), 0)
         return text.getvalue()
 
     def test_what_clients_are_told_is_what_install_prints(self) -> None:
         names = ("codex", "claude", "claude-desktop", "cursor", "vscode", "gemini", "opencode")
-        printed = {name: self.printed("install", name, "--dry-run") for name in names}
+        with tempfile.TemporaryDirectory() as home:
+            printed = {name: self.printed("install", name, "--dry-run", *(["--home", home] if name == "codex" else []))
+                       for name in names}
         path = str(ROOT / "websearch_mcp.py")
         for document in READMES:
             text = (ROOT / document).read_text(encoding="utf-8").replace("/path/to/websearch_mcp.py", path)
