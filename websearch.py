@@ -1321,7 +1321,8 @@ PIPE_BYTES = 64 * 1024  # what a pipe holds
 MAX_THREADS = 64
 MAX_QUEUED_CALLS = 192  # no session comes near; past that a client is told to wait
 END_POLL_SECONDS = 0.01
-SPARE_MEMORY_BYTES = 32 * 1024 * 1024  # a start with byte code takes less than 20 MB, one without more than 50
+START_MEMORY_BYTES = 32 * 1024 * 1024  # a start with byte code takes less than 20 MB, one without more than 50
+CALL_MEMORY_BYTES = 96 * 1024 * 1024  # the start, both caches when full, and some
 LAST_LINE_SECONDS = 0.3  # for the line that is being written when a signal comes
 
 
@@ -1459,15 +1460,15 @@ def claim_stdout() -> int:
     return private
 
 
-def return_spare_memory() -> None:
-    """Gives back to the system what compiling this module took, where no byte code could be kept: on Linux with glibc.
+def return_spare_memory(spared_bytes: int) -> None:
+    """Gives memory that was freed back to the system when the process holds more than that: on Linux with glibc.
 
-    A read-only container would hold 40 MB for nothing otherwise. With byte code there is nothing to give back.
+    Compiling this module, where no byte code can be kept, and huge pages leave some that would stay for nothing.
     """
     try:
         with open("/proc/self/statm", "rb") as file:
             resident_bytes = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        if resident_bytes > SPARE_MEMORY_BYTES:
+        if resident_bytes > spared_bytes:
             import ctypes
             ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError, ImportError):
@@ -6326,7 +6327,7 @@ def _inline_containers(tokens: Sequence[str]) -> Dict[int, int]:
 MAX_PDF_PAGES = 400
 MAX_PDF_OBJECTS = 200_000
 MAX_PDF_OBJECT_CHARS = 1_000_000  # a page or a font has some hundred, a long list of kids or widths some thousand
-MAX_PDF_ITEMS = 600_000  # operands and operators read of all streams: some seconds
+MAX_PDF_ITEMS = 300_000  # operands and operators read of all streams: some seconds
 MAX_PDF_STREAM_BYTES = 4_000_000  # of one stream when unpacked
 MAX_PDF_UNPACKED_BYTES = 40_000_000  # of all streams: a bomb of many small ones must end too
 PDF_PREDICTOR_COST = 16  # times what is unpacked counts where a predictor is to be undone, byte by byte

@@ -276,6 +276,7 @@ class Server:
             failure = websearch.WebError(websearch.WEB_INTERNAL_ERROR, "The call met a defect of this program.")
             line = request.result_line(websearch.error_result(failure))
         self._output.answer(request, line)
+        websearch.return_spare_memory(websearch.CALL_MEMORY_BYTES)
 
     def _call_tool(self, request: Request) -> JsonObject:
         """The tool's result. The time that a call waited in the queue counts."""
@@ -317,7 +318,7 @@ def serve(make_web: Callable[[], Any], call_tool: Callable[..., JsonObject]) -> 
     """Serves stdin and stdout until the input ends, stdout is closed or a signal comes; that ends the process."""
     output = Output(websearch.claim_stdout())
     websearch.end_on_signals(output)
-    websearch.return_spare_memory()
+    websearch.return_spare_memory(websearch.START_MEMORY_BYTES)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     server = Server(output, make_web, call_tool)
     for line in websearch.read_lines(0):
