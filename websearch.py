@@ -230,7 +230,7 @@ ERROR_CODES: Dict[str, ErrorCode] = {
     WEB_NO_RESULTS: ErrorCode("everyone answered, nothing was found", False,
                               "Simplify the query or loosen its filters."),
     WEB_ALL_PROVIDERS_FAILED: ErrorCode("no provider gave a result", True,
-                                        "See `attempted` for what to fix at each; `websearch.py doctor` explains."),
+                                        "See `attempted` for what to fix at each; `websearch.py doctor --probe` asks each."),
     WEB_PROVIDER_UNAVAILABLE: ErrorCode("no provider is configured", False, "Set the key of one provider."),
     WEB_PROVIDER_CONFIGURED_MISSING: ErrorCode("the named provider does not exist", False,
                                                "Use `auto` or one of the listed ids."),
@@ -242,7 +242,7 @@ ERROR_CODES: Dict[str, ErrorCode] = {
     WEB_PROVIDER_CREDENTIAL_MISSING: ErrorCode("the provider needs a credential", False, "Set the named variable."),
     WEB_PROVIDER_AUTH_ERROR: ErrorCode("the provider refused the credential", False, "Check the key."),
     WEB_PROVIDER_ACCESS_ERROR: ErrorCode("credits or plan are used up", False, "Check the account's plan."),
-    WEB_PROVIDER_RATE_LIMITED: ErrorCode("too many requests", True, "Wait a little, or add another key."),
+    WEB_PROVIDER_RATE_LIMITED: ErrorCode("too many requests", True, "Wait a little, and try again."),
     WEB_PROVIDER_TIMEOUT: ErrorCode("the provider did not answer in time", True, "Try again later."),
     WEB_PROVIDER_RESPONSE_INVALID: ErrorCode("the provider's reply could not be used", True,
                                              "Check the provider's base URL and model."),
@@ -719,7 +719,8 @@ VARIABLES: Tuple[Variable, ...] = (
     Variable("WEBSEARCH_ALLOW_PRIVATE", "list", (), "host names, addresses or CIDR blocks that pages may live at "
              "though they are not public", "Network"),
     Variable("WEBSEARCH_USER_AGENT", "text", "", "User-Agent header", "Network"),
-    Variable("WEBSEARCH_LOG", "choice", "warning", "what is logged to stderr", "Network",
+    Variable("WEBSEARCH_LOG", "choice", "warning", "what goes to stderr: `debug`, `info` (a line for each attempt), "
+             "`warning`, `error` or `off`", "Network",
              choices=("debug", "info", "warning", "error", "off")),
     Variable("HTTP_PROXY", "proxy", "", "proxy for http URLs", "Network"),
     Variable("HTTPS_PROXY", "proxy", "", "proxy for https URLs", "Network"),
@@ -868,19 +869,24 @@ def parse_settings(text: str) -> Tuple[Dict[str, str], List[str]]:
         if not equals or not _VARIABLE_NAME.match(name):
             warnings.append(f"line {number} is not NAME=value; it was passed over")
             continue
+        if name in pairs:
+            warnings.append(f"line {number} sets {name} once more; the last line counts")
         pairs[name] = _unquoted(value.strip())
     return pairs, warnings
 
 
 def read_settings_file(path: str) -> SettingsFile:
     """The settings file at `path`: no pairs when there is none, a warning when it cannot be read. Never raises."""
+    import stat
     if not path:
         return SettingsFile()
     try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_SETTINGS_FILE_BYTES + 1)
-            mode = os.fstat(file.fileno()).st_mode
-        problem = "is too large" if len(data) > MAX_SETTINGS_FILE_BYTES else ""
+        mode, data = os.stat(path).st_mode, b""
+        problem = "" if stat.S_ISREG(mode) or path == os.devnull else "is no regular file"  # a pipe would be waited for
+        if not problem:
+            with open(path, "rb") as file:
+                data = file.read(MAX_SETTINGS_FILE_BYTES + 1)
+        problem = "is too large" if len(data) > MAX_SETTINGS_FILE_BYTES else problem
     except FileNotFoundError:
         return SettingsFile(path)
     except OSError as error:
@@ -924,6 +930,11 @@ class Settings:
             values[variable.name] = variable.default
             name, text, origin = find_setting(variable, environ, file.pairs)
             if not name:
+                named = environ.get(variable.key_env, "").strip() or file.pairs.get(variable.key_env, "").strip()
+                if _VARIABLE_NAME.match(named):
+                    problems[variable.key_env] = f"names {named}, which is empty"
+                elif named:
+                    problems[variable.key_env] = "is not the name of a variable"
                 continue
             try:
                 values[variable.name] = read_value(variable, text)
@@ -1923,7 +1934,6 @@ MAX_KNOWN = 64  # TLS sessions, of some 2 KB each, and look-ups
 STAGGER_SECONDS = 0.25  # between starts of connects to the addresses of one name (RFC 8305, section 5)
 LOOK_UP_SECONDS = 10.0  # an answer serves so long: a name is judged and then fetched, pages of a site come in a row
 CHECK_NAME_SECONDS = 3.0  # a look-up for the guard's sake alone is not worth more
-MIN_PARTIAL_BYTES = 1024  # less of a page than this is not worth showing when the time ran out
 INFLATE_BYTES = 512  # at once: decompress gives nothing of a piece that holds an error; 5 MiB so take 30 ms
 MAX_GZIP_MEMBERS = 1000  # of one body; each costs a copy of what follows it
 REDIRECT_STATUSES = (301, 302, 303, 307, 308)
@@ -2516,12 +2526,12 @@ def _tls_words(error: Exception, where: str) -> str:
     return f"the TLS handshake with {where} failed ({reason.replace('_', ' ').lower() or 'it ended'}); nothing was sent"
 
 
-def _connect_words(error_number: int) -> str:
+def _connect_words(error_number: int, is_proxy: bool) -> str:
     import errno
     if error_number == errno.ECONNREFUSED:
         return "the connection was refused"
     if error_number in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL):
-        return "there is no route to it (a proxy may be needed: HTTPS_PROXY)"
+        return "there is no route to it" + ("" if is_proxy else " (a proxy may be needed: HTTPS_PROXY)")
     if error_number in (errno.EMFILE, errno.ENFILE):
         return "this process has too many open files"
     return "the connection failed"
@@ -2689,7 +2699,7 @@ class _Hop:
         if race.error_number is None:
             raise WebError(self.policy.timeout_code, f"{where} did not take a connection in time", reason="timeout")
         raise ConnectFailed(self.policy.failed_code,
-                            f"{where} could not be reached: {_connect_words(race.error_number)}")
+                            f"{where} could not be reached: {_connect_words(race.error_number, bool(self.proxy))}")
 
     def addresses(self, host: str, port: int, guarded: bool) -> List[Tuple[int, Any]]:
         """(family, address) pairs to try: judged, IPv6 and IPv4 by turns."""
@@ -2741,11 +2751,13 @@ class _Hop:
         if box[0] and not isinstance(box[0], Exception):
             _remember(self.transport.look_ups, (host, port), (time.monotonic(), box[0]))
             return list(box[0])
+        whose = f"it is the proxy that {self.proxy.variable} names" if self.proxy else ""
         if getattr(box[0], "errno", None) == socket.EAI_AGAIN:
-            raise ConnectFailed(self.policy.failed_code, f"no name server answered for the host {host} (no DNS here? "
-                                "a proxy may be needed: HTTPS_PROXY)")
-        raise self._failed(f"the host name {host} could not be resolved: it is misspelt, or this machine has no DNS "
-                           "(behind a proxy set HTTPS_PROXY)")
+            raise ConnectFailed(self.policy.failed_code, f"no name server answered for the host {host} "
+                                f"({whose or 'no DNS here? a proxy may be needed: HTTPS_PROXY'})")
+        cause = "it is misspelt, or " if self.policy.guarded or whose else ""  # a provider's host is mostly built in
+        raise self._failed(f"the host name {host} could not be resolved: {cause}this machine has no DNS "
+                           f"({whose or 'behind a proxy set HTTPS_PROXY'})")
 
     def _tunnel(self, connection: _Connection, proxy: Proxy) -> None:
         """Have the proxy connect to the origin."""
@@ -2772,8 +2784,10 @@ class _Hop:
             remedy = "it asks for a user name and password, which belong into its URL"
         elif status in (403, 405, 451):
             remedy = f"allow {self.url.host}:{self.url.port} in its list, or name the host in NO_PROXY"
+        elif status == 501:
+            remedy = "it does not know CONNECT, which https needs"
         else:
-            remedy = "it could not reach the host"
+            remedy = "it could not reach the host" if status in (502, 503, 504) else "its log may tell why"
         return self._failed(f"{proxy.words} refused the way to {self.url.host} with status {status}: {remedy}",
                             status=status, hint="Correct the proxy's rules or the proxy settings.")
 
@@ -2871,7 +2885,7 @@ class _Hop:
         except _Cut:
             why = "the connection ended before the whole body had come"
         except DeadlineExpired:
-            if self.policy.whole_only or len(body.data) < MIN_PARTIAL_BYTES:
+            if self.policy.whole_only or not body.data:
                 raise
             why = "the time ran out before the whole body had come"
         fault = body.finish()
@@ -3525,7 +3539,7 @@ _CLASS_SEPARATORS = str.maketrans("-_", "  ")
 def _hiding_role(shape: _Shape, tag: str) -> str:
     """_HIDDEN or _VEILED where attributes or inline style hide the element."""
     source = shape.source
-    if "mw-editsection" in source or "hideme" in source:  # MediaWiki's edit links, rustdoc's "expand description"
+    if "editsection" in source or "hideme" in source:  # MediaWiki's edit links, rustdoc's "expand description"
         return _HIDDEN
     names = shape.value("class")
     if "mwe-math" in names:
@@ -3628,7 +3642,7 @@ class _Shapes:
                 shape.role = ""
             return
         if ("style" in source or "hid" in source or "sr-only" in source or "screen-r" in source or "katex" in source
-                or "athJax" in source or "STYLE" in source or "HIDDEN" in source or "mw-edits" in source):
+                or "athJax" in source or "STYLE" in source or "HIDDEN" in source or "editsect" in source):
             role = _hiding_role(shape, kind.tag)
             shape.role = role if role and not self._is_streamed(source) else shape.role
         if source in _WRITTEN_AS or "data-math=" in source:
@@ -3846,7 +3860,7 @@ _LINKED_IMAGE = Pattern(r"\[(!\[[^\[\]]*\]\([^()\s\x01]*\x01\))\]\(([^()\s\x01]*
 _LINE_START = Pattern("#{1,6} |> ")
 _PERMALINK_CLASS = Pattern(
     r"(?i)(?:^|\s)(?:headerlink|hash-link|header-anchor|heading-anchor|anchorjs-link|anchor-link|permalink|"
-    r"sl-anchor-link|heading-link|mw-editsection\S*)(?:\s|$)")
+    r"sl-anchor-link|heading-link|(?:mw-)?editsection\S*)(?:\s|$)")
 _SIGNS = frozenset(("◆", "¶", "#", "§", "🔗", "⚓", "↩", "↩︎", "↑", "^", "🔗︎", "[edit]", "[source]"))
 
 
@@ -4802,7 +4816,17 @@ class _Judge:
         firsts = [index for index, block in enumerate(self.blocks) if block.text[:2] == "# "]
         if len(firsts) == 1 and self.title_index < 0:
             kept[firsts[0]] = True  # the page's own heading, where its title does not tell it
+        self._keep_together(kept)
         return [block for block, is_kept in zip(self.blocks, kept) if is_kept] + self.beyond
+
+    def _keep_together(self, kept: List[bool]) -> None:
+        """Keep what names a kept block: the term of a definition, and inside the main element the heading above."""
+        for index in range(len(self.blocks) - 2, -1, -1):
+            block, following = self.blocks[index], self.blocks[index + 1]
+            if kept[index + 1] and not kept[index] and self.places[index].is_in_main and (
+                    following.source.tag == "dd" if block.source.tag == "dt"
+                    else block.kind == "h" and following.kind != "h"):
+                kept[index] = True
 
     def _treat_alike(self, kept: List[bool]) -> None:
         """Keep all plain blocks of one spelling where much of their text is kept: the short posts of a thread too."""
@@ -5563,7 +5587,8 @@ def _notes(facts: _Facts, builder: _TreeBuilder, shell: bool, writer: _Writer) -
     if target:
         yield f"The page sends browsers on to {target} (meta refresh)."
     if builder.truncated:
-        yield f"The page has more than {builder.max_elements} elements; only the beginning was read."
+        deep = f" and nests them more than {MAX_DEPTH} deep" if len(builder.open) >= MAX_DEPTH else ""
+        yield f"The page has more than {builder.max_elements} elements{deep}; only the beginning was read."
 # -- Bytes to text: which encoding --
 # The order of the WHATWG encoding standard (BOM, HTTP header, <meta>, XML declaration), then UTF-8 if that is what it is,
 # then a guess by the letters that languages use most. Labels go through the allow-list below: Python knows codecs under
@@ -5800,6 +5825,7 @@ _WRONG_DECODING = Pattern("[\ufffd\x80-\x84\x86-\x9f\ue000-\uf8ff\uff61-\uff9f]"
 
 SNIFF_BYTES = 4_096
 BINARY_CONTROL_SHARE = 0.05  # NULs and other controls above this share of the first bytes: no text
+READABLE_SHARE = 0.7  # of the first bytes, without any NUL: text all the same, when it is declared to be
 _MAGIC = (  # offset, bytes, type
     (0, b"%PDF-", "application/pdf"), (0, b"\x89PNG\r\n\x1a\n", "image/png"), (0, b"\xff\xd8\xff", "image/jpeg"),
     (0, b"GIF87a", "image/gif"), (0, b"GIF89a", "image/gif"), (8, b"WEBPVP8", "image/webp"),
@@ -5846,7 +5872,7 @@ def sniff_content_type(body: bytes, content_type: str, url: str) -> str:
     magic = _type_of_magic(body)
     if magic and (not declared or _is_textual(declared) or declared == "application/pdf"):
         return magic
-    head = _readable_head(body, content_type)
+    head = _readable_head(body, content_type, bool(declared) and _is_textual(declared))
     if head is None:
         return "application/octet-stream" if not declared or _is_textual(declared) else declared
     if not declared:
@@ -5874,15 +5900,17 @@ def _is_textual(kind: str) -> bool:
             or kind in _HTML_TYPES or kind == "message/rfc822" or bool(_TEXT_APPLICATIONS.match(kind)))
 
 
-def _readable_head(body: bytes, content_type: str) -> Optional[str]:
-    """The beginning of `body` as rough text; None when it is binary."""
+def _readable_head(body: bytes, content_type: str, is_declared: bool = True) -> Optional[str]:
+    """The beginning of `body` as rough text; None when it is binary. `is_declared`: as some kind of text."""
     head = body[:SNIFF_BYTES]
     codec = _codec_of_bom(head)[0] or _declared_codec(head, content_type, False)
     if not codec.startswith("utf_16"):
         codec = "utf-8"
         controls = bytes((*range(9), *range(14, 27), *range(28, 32), 127))  # without ESC, which ISO-2022-JP needs
         if len(head) - len(head.translate(None, controls)) > max(1, len(head) * BINARY_CONTROL_SHARE):
-            return None
+            readable = head.decode("utf-8", "ignore").encode().translate(None, controls)
+            if not is_declared or b"\0" in head or len(readable) < len(head) * READABLE_SHARE:
+                return None
     return head.decode(codec, "replace").lstrip("\ufeff")
 
 
@@ -7082,7 +7110,7 @@ def extract(body: bytes, content_type: str, url: str) -> Page:
 # the line `[TRUNCATED …]` or `[… left out …]`, and around a window that starts or ends inside a fenced code block a
 # first line with the block's own fence and the word `[continued]`, and a last line with its closing fence. A window of
 # text[offset:next_offset] thus holds, after such a first line, exactly these characters.
-# char_limit bounds text and fences together; only the line `[TRUNCATED …]` comes on top.
+# char_limit bounds all of it together.
 
 HEAD_SHARE = 0.75  # of a cut page: what a page is about stands at its start, results and references at its end
 MAX_FENCE_CHARS = 60  # a fence line longer than this is not repeated in a window: it would eat the window
@@ -7109,9 +7137,9 @@ class _Fence(NamedTuple):
 
 
 def cut_page(text: str, char_limit: int, offset: int) -> Window:
-    """The window of `text` at `offset`, at most `char_limit` characters of text and repeated fences.
+    """The window of `text` at `offset`, at most `char_limit` characters with all that is added.
 
-    At offset 0 a longer text gives its first 75 % and last 25 % of `char_limit` with a line `[TRUNCATED …]` between, and
+    At offset 0 a longer text gives its first 75 % and last 25 % of what fits with a line `[TRUNCATED …]` between, and
     `next_offset` is where the head ends. Later offsets give the plain window; past the end it is empty. Cuts are at line
     ends; a line that is longer than the window is cut between code points.
     """
@@ -7123,11 +7151,12 @@ def cut_page(text: str, char_limit: int, offset: int) -> Window:
     if offset > 0:
         shown, end = _plain_window(text, fences, offset, char_limit)
         return Window(shown, end < total, total, end if end < total else None)
-    tail_chars = max(1, char_limit - int(char_limit * HEAD_SHARE))
-    head, end = _plain_window(text, fences, 0, max(1, char_limit - tail_chars))
+    marker = "\n[TRUNCATED: {:,} of {:,} characters left out here; continue with offset={}]\n\n"
+    room = max(2, char_limit - len(marker.format(total, total, char_limit)) - 1)
+    tail_chars = max(1, room - int(room * HEAD_SHARE))
+    head, end = _plain_window(text, fences, 0, max(1, room - tail_chars))
     tail, start = _tail_window(text, fences, max(end, total - tail_chars))
-    marker = f"[TRUNCATED: {start - end:,} of {total:,} characters left out here; continue with offset={end}]"
-    return Window(f"{_ended_line(head)}\n{marker}\n\n{tail}", True, total, end)
+    return Window(_ended_line(head) + marker.format(start - end, total, end) + tail, True, total, end)
 
 
 def fences_of(text: str) -> List[_Fence]:
@@ -7274,9 +7303,9 @@ class _FocusBlock(NamedTuple):
 def focus_passages(text: str, need: str, char_limit: int) -> Window:
     """The passages of `text` that answer `need`, in page order within `char_limit`, with a line for each gap.
 
-    The heading above a passage is shown with it; gap lines say how much is left out and at which offset it stands, and
-    `next_offset` is the first of these. A text that fits is returned whole; when nothing matches, a first line says so
-    and the ordinary cut follows.
+    The heading above a passage is shown with it; gap lines say how much is left out and at which offset it stands: there
+    is no `next_offset`. A text that fits is returned whole; when nothing matches, a first line says so and the ordinary
+    cut follows.
     """
     if len(text) <= char_limit:
         return Window(text, False, len(text), None)
@@ -7481,16 +7510,15 @@ def _cost_of(block: _FocusBlock, follows: bool, precedes: bool) -> int:
 def _passages(text: str, fences: Sequence[_Fence], blocks: Sequence[_FocusBlock]) -> Window:
     """The chosen blocks in page order, blocks that follow each other as one piece, with a line for each gap."""
     parts: List[str] = []
-    position, first_gap = 0, len(text)
+    position = 0
     for start, end in [*_runs_of(blocks), (len(text), len(text))]:
         if start > position:
             parts.append(GAP_LINE.format(count=start - position, offset=position))
-            first_gap = min(first_gap, position)
         if end > start:
             piece = _reopened(_fence_around(fences, start)) + text[start:end].strip("\n")
             parts.append(_closed(piece, _fence_around(fences, end)))
         position = end
-    return Window("\n\n".join(parts), True, len(text), first_gap)
+    return Window("\n\n".join(parts), True, len(text), None)
 
 
 def _runs_of(blocks: Sequence[_FocusBlock]) -> List[Tuple[int, int]]:
@@ -8916,8 +8944,8 @@ ERROR_CLASSES: Dict[str, Tuple[str, str]] = {
 
 _REMEDIES: Dict[str, str] = {
     "auth": "Check {key}.",
-    "quota": "Check the account's plan and credits, or add another key to {key}.",
-    "rate": "Wait a little, or add another key to {key}.",
+    "quota": "Check the account's plan and credits, or add a key to {key}.",
+    "rate": "Wait a little, or add a key to {key}.",
     "bad_request": "Check {url}{model}.",
     "unsupported": "Check {url}{model}.",
     "not_found": "Check {url}{model}.",
@@ -9054,6 +9082,8 @@ def error_class(response: Response) -> str:
 def _remedy(provider: Provider, error: str) -> str:
     """What the user can do about an error of that class, naming the provider's own variables."""
     text = _REMEDIES.get(error, "")
+    if not provider.key_variable:
+        text = text.replace(", or add a key to {key}", "")
     model = f" and {provider.model_variable} (models are retired now and then)" if provider.model_variable else ""
     return text.format(key=provider.key_variable or "its settings", url=provider.url_variable or "the base URL",
                        model=model)
@@ -9382,7 +9412,7 @@ _EVENT_DATA = Pattern(r"data:(?<![^\r\n]data:)([^\r\n]*)")
 
 
 def event_data(text: str) -> Iterator[Any]:
-    """The JSON values of an event stream's `data:` lines until `[DONE]`; comments and what is no JSON are passed over.
+    """The JSON values of an event stream's `data:` lines until `[DONE]`; comments, empty values and no JSON are passed over.
 
     Blank lines between events may be missing, and one value may be spread over several lines.
     """
@@ -11973,6 +12003,7 @@ class _Mapper:
         self._robots: Dict[str, Robots] = {}  # by origin
         self._found: Dict[str, Source] = {}  # by canonical URL, in the order of the reply
         self._disallowed: Dict[str, None] = {}
+        self._others: Set[str] = set()  # what sitemaps name without the words searched for
         self._pages_read = 0
         self.notes: List[str] = []
         self._set_start(parse_url(query.url))
@@ -12005,7 +12036,7 @@ class _Mapper:
         self._deadline.remaining()  # what came too late was passed over without a word
 
     def reply(self) -> MapReply:
-        """What was found, in order, as far as it has the words searched for."""
+        """What was found, in order, as far as it has the words searched for; where nothing has, `total_found` is all."""
         if self._failure and len(self._found) == 1:
             raise self._failure
         if self._failure:
@@ -12015,7 +12046,8 @@ class _Mapper:
         if len(self._found) >= MAX_MAP_FOUND:
             self.notes.append(f"after {MAX_MAP_FOUND:,} addresses no more were counted")
         matching = [source for source in self._found.values() if has_words(source, self._words)]
-        return MapReply(tuple(matching[:self._query.limit]), len(matching), tuple(self.notes))
+        count = len(matching) or len(self._others.union(source.url for source in self._found.values()))
+        return MapReply(tuple(matching[:self._query.limit]), count, tuple(self.notes))
 
     def _get(self, address: str) -> Response:
         """The response; WebError, or DeadlineExpired when that was for want of time."""
@@ -12112,17 +12144,21 @@ class _Mapper:
     def _read_sitemaps(self) -> None:
         """Add what the sitemaps name: those of robots.txt wherever they lie, the usual one, those named by indexes."""
         robots, usual = self._robots_of(self._start), self._start.origin + "/sitemap.xml"
-        queue = [(address, 0) for address in robots.sitemaps] + ([(usual, 0)] if robots.allows("/sitemap.xml") else [])
-        known = {address for address, _ in queue}
+        named = [*robots.sitemaps, *([usual] if robots.allows("/sitemap.xml") else [])]
+        known = {canonical_url(address): address for address in named}
+        queue = [(address, 0) for address in known.values()]
         read = 0
         while queue and read < MAX_SITEMAPS and not self._has_enough():
             batch = queue[:min(MAX_MAP_PARALLEL, MAX_SITEMAPS - read)]
             queue = queue[len(batch):]
             read += len(batch)
             for (address, depth), response in zip(batch, self._get_all([address for address, _ in batch])):
+                if isinstance(response, Response):
+                    known.setdefault(canonical_url(response.url), address)  # it may list itself by that name
                 for child in self._read_sitemap(address, response, is_named=address != usual):
-                    if child not in known and len(known) < MAX_SITEMAP_QUEUE and depth < MAX_SITEMAP_DEPTH:
-                        known.add(child)
+                    key = canonical_url(child)
+                    if key not in known and len(known) < MAX_SITEMAP_QUEUE and depth < MAX_SITEMAP_DEPTH:
+                        known[key] = child
                         queue.append((child, depth + 1))
         if queue:
             self.notes.append(f"{len(queue):,} further sitemaps were not read")
@@ -12144,6 +12180,8 @@ class _Mapper:
                 break
             if has_words(Source(location), self._words):
                 self._add(location)
+            elif len(self._others) < MAX_MAP_FOUND:
+                self._others.add(location)
         return []
 
     def _crawl(self, first: Response) -> None:
@@ -12272,6 +12310,9 @@ def _without_key(provider: Provider, settings: Settings) -> Availability:
     """What is left for a provider whose key is missing: keyless mode, or why it cannot be asked."""
     problem = settings.problem(provider.key_variable)
     why = f"{provider.key_variable} is not set" + (f": its text {problem}" if problem else "")
+    key_env = VARIABLE_BY_NAME[provider.key_variable].key_env
+    if key_env and settings.problem(key_env):
+        why += f"; {key_env} {settings.problem(key_env)}"
     mode = settings["WEBSEARCH_KEYLESS"]
     if provider.keyless and mode == "on" and not problem:
         return Availability(True, keyless=True, chosen=True)
@@ -12289,11 +12330,23 @@ def any_own_source(settings: Settings) -> bool:
         for provider in PROVIDERS)
 
 
-def unknown_ids(settings: Settings) -> List[str]:
-    """Sentences about names in the provider lists that no provider has."""
-    return [f"{variable}: there is no provider {name!r}; it was passed over"
-            for variable in ("WEBSEARCH_PROVIDERS", "WEBSEARCH_FETCH_PROVIDERS", "WEBSEARCH_MAP_PROVIDERS")
+PROVIDER_LISTS = {"search": "WEBSEARCH_PROVIDERS", "fetch": "WEBSEARCH_FETCH_PROVIDERS", "map": "WEBSEARCH_MAP_PROVIDERS"}
+
+
+def unknown_ids(settings: Settings, operations: Iterable[str] = PROVIDER_LISTS) -> List[str]:
+    """Sentences about names in the provider lists of `operations` that no provider has."""
+    return [f"{variable}: there is no provider {one_line(name, 40)!r}; it was passed over"
+            for variable in map(PROVIDER_LISTS.__getitem__, operations)
             for name in settings[variable] if name.lower() not in PROVIDER_BY_ID]
+
+
+def check_list(settings: Settings, operation: str) -> None:
+    """WebError when the user's list for `operation` names no provider at all: nobody else is asked in its place."""
+    variable = PROVIDER_LISTS[operation]
+    if settings[variable] and not _providers_in(settings, variable):
+        names = one_line(", ".join(settings[variable]), 200)
+        raise WebError(WEB_PROVIDER_CONFIGURED_MISSING, f"{settings.origin(variable).split()[-1]} names no provider: "
+                       f"there is no {names}", hint="Correct that setting; known are " + ", ".join(PROVIDER_BY_ID) + ".")
 
 
 def _providers_in(settings: Settings, variable: str) -> List[Provider]:
@@ -12314,7 +12367,7 @@ def search_order(settings: Settings) -> Tuple[Provider, ...]:
     if "GROK_SEARCH_SOURCE_PROVIDERS" in settings.origin("WEBSEARCH_PROVIDERS"):
         # GrokSearch-rs lists only source providers there: its answer provider stays in front
         order = [provider for provider in PROVIDERS if provider.kind == "answer" and provider not in order] + order
-    if not order:
+    if not settings["WEBSEARCH_PROVIDERS"]:
         late = [PROVIDER_BY_ID[name] for name in KEYLESS_ORDER if availability(PROVIDER_BY_ID[name], settings).keyless]
         late += [PROVIDER_BY_ID[name] for name in LAST_RESORT]
         order = [provider for provider in PROVIDERS if provider not in late] + late
@@ -12372,6 +12425,7 @@ def asked_providers(name: str, settings: Settings, operation: str) -> Tuple[bool
         return False, (strict_choice(settings, operation),)
     if name != "auto":
         return False, (named_provider(name, settings, operation),)
+    check_list(settings, operation)
     return True, provider_chain(settings) if operation == "search" else page_chain(settings, operation)
 
 
@@ -12696,11 +12750,13 @@ def call_members(caller: Caller, provider: Provider, query: SearchQuery, deadlin
     with news:
         told = [(member.id, outcomes[member.id]) for member in members if member.id in outcomes]
     found = [relabel(outcome.sources, name) for name, outcome in told if isinstance(outcome, SearchReply)]
-    failed = [outcome.message for _, outcome in told if isinstance(outcome, WebError) and outcome.code != WEB_ABORTED]
+    failed = [(name, outcome.message) for name, outcome in told
+              if isinstance(outcome, WebError) and outcome.code != WEB_ABORTED]
     if not found:
-        raise WebError(WEB_PROVIDER_ERROR, "no member answered: " + ("; ".join(failed) or "no time left"),
-                       provider=provider.id)
-    return SearchReply(sources=reciprocal_rank_merge(found), notes=tuple(failed))
+        reasons = reasons_of(failed)
+        why = next(iter(reasons), "no time left") if len(reasons) < 2 else in_words(reasons)
+        raise WebError(WEB_PROVIDER_ERROR, f"{provider.id}: {why}", provider=provider.id)
+    return SearchReply(sources=reciprocal_rank_merge(found), notes=tuple(message for _, message in failed))
 
 
 def _wait_for_members(news: threading.Condition, outcomes: Mapping[str, Union[SearchReply, WebError]], count: int,
@@ -12758,20 +12814,46 @@ _UNVERIFIED = {
 }
 
 
+_HOST_IN_WORDS = Pattern(r"\b(?:[\w-]+\.)+[a-z]{2,}\b")
+
+
+def reasons_of(failures: Iterable[Tuple[str, str]]) -> Dict[str, List[str]]:
+    """The names by the reason that each gave for its failure, hosts apart, so that a reason shared by many is said once."""
+    groups: Dict[str, List[Tuple[str, str]]] = {}
+    for name, message in failures:
+        words = message.replace(f"{name}: ", "")
+        words = words[len(name) + 1:] if words.startswith(f"{name} ") else words
+        groups.setdefault(_HOST_IN_WORDS.sub("…", words), []).append((name, words))
+    return {shared if len({words for _, words in group}) > 1 else group[0][1]: [name for name, _ in group]
+            for shared, group in groups.items()}
+
+
+def in_words(reasons: Mapping[str, Sequence[str]]) -> str:
+    """`tavily, you: why; brave: why` for the reasons of some failures."""
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+
+
 class Trail:
     """What was tried in one chain of providers, in order, and the last failure. Written by one thread.
 
     `host` is what a page or a map waits for: it is named when the time was up.
     """
 
-    def __init__(self, host: str = "") -> None:
-        self._host = host
+    def __init__(self, settings: Settings, host: str = "") -> None:
+        self._log_threshold, self._host = settings["WEBSEARCH_LOG"], host
         self.attempts: List[Attempt] = []
         self.error: Optional[WebError] = None
 
     def skip(self, provider: Provider, why: str, reason: str = "provider_error") -> None:
         """Note that `provider` was not asked."""
-        self.attempts.append(Attempt(provider.id, "skipped", message=why, reason=reason))
+        self._add(Attempt(provider.id, "skipped", message=why, reason=reason))
+
+    def _add(self, attempt: Attempt) -> None:
+        self.attempts.append(attempt)
+        words = f"{attempt.provider} {attempt.outcome} {attempt.code} {attempt.message if attempt.outcome == 'skipped' else ''}"
+        log("debug" if attempt.outcome == "skipped" else "info",
+            " ".join(words.split()) + (f" in {attempt.elapsed_ms} ms" if attempt.elapsed_ms is not None else ""),
+            self._log_threshold)
 
     def is_resting(self, caller: Caller, provider: Provider) -> bool:
         """Whether `provider` is passed over because all its keys rest after refusals; that is noted."""
@@ -12799,15 +12881,16 @@ class Trail:
             result = None
         else:
             outcome = Attempt(provider_id, "ok", len(result.sources) if hasattr(result, "sources") else None)
-        self.attempts.append(outcome._replace(elapsed_ms=int((time.monotonic() - started) * 1000)))
+        self._add(outcome._replace(elapsed_ms=int((time.monotonic() - started) * 1000)))
         return result
 
     def failure(self, operation: str) -> WebError:
         """The error of a chain that gave nothing: the last one's own when it stood alone."""
         if self.error is None:
-            return WebError(WEB_PROVIDER_UNAVAILABLE, f"no provider for {operation} is configured")
+            return WebError(WEB_PROVIDER_UNAVAILABLE, f"nobody whom {PROVIDER_LISTS[operation]} names can {operation} now",
+                            hint="`websearch.py doctor` tells why; `local` needs no key.")
         if len(self.attempts) > 1 or self.attempts[0].outcome == "skipped":
-            told = "; ".join(f"{attempt.provider}: {attempt.message}" for attempt in self.attempts)
+            told = in_words(reasons_of((attempt.provider, attempt.message) for attempt in self.attempts))
             return WebError(self.error.code, told, status=self.error.status, hint=self.error.hint, attempted=self.attempts)
         self.error.attempted = tuple(self.attempts)
         return self.error
@@ -12816,9 +12899,9 @@ class Trail:
 class Lane(Trail):
     """One of the two lanes of a search, and what came of it: to be read after `done`, `reply` before `attempts`."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings) -> None:
         import threading
-        super().__init__()
+        super().__init__(settings)
         self.reply: Optional[SearchReply] = None
         self.provider = LOCAL  # who gave the reply
         self.done = threading.Event()
@@ -12872,7 +12955,7 @@ class TwoLanes:
     def __init__(self, caller: Caller, chain: Sequence[Provider], query: SearchQuery, deadline: Deadline,
                  extra: int) -> None:
         import threading
-        self.answer, self.source = Lane(), Lane()
+        self.answer, self.source = Lane(caller.settings), Lane(caller.settings)
         self._caller, self._query, self._deadline = caller, query, deadline
         self._answers = [provider for provider in chain if provider.kind == "answer"]
         self._sources = [provider for provider in chain if provider.kind == "sources"]
@@ -13029,7 +13112,7 @@ class WebSearch:
         if obstacle:
             raise WebError(WEB_INVALID_ARGUMENT, f"{provider.id} {obstacle}", provider=provider.id,
                            hint="Leave the filter out, or use provider `auto`.")
-        lane, left = Lane(), deadline.left() - ASSEMBLY_SECONDS
+        lane, left = Lane(snapshot.settings), deadline.left() - ASSEMBLY_SECONDS
         inner = deadline.child(min(_attempt_seconds(snapshot.settings, provider.kind) or left, left))
         if not lane.ask(self._caller(snapshot, respects_rests=False), provider, query, inner) or lane.reply is None:
             raise lane.failure("search")
@@ -13067,10 +13150,10 @@ class WebSearch:
         native = merge_sources([reply.sources])
         added = merge_sources([reply.sources, extras])[len(native):][:extra]
         native = merge_sources([reply.sources, extras])[:len(native)]  # with what the extras know of them
-        shown = [*native[:query.limit], *added]
+        shown, notes = [*native[:query.limit], *added], list(reply.notes)
         if query.include_content:
-            shown = self._with_content(snapshot, shown, deadline)
-        notes = list(reply.notes)
+            shown, unread = self._with_content(snapshot, shown, deadline)
+            notes += unread
         if snapshot.host_error is not None:
             notes.append(f"{snapshot.host_error.message}; the fixed settings served")
         return {
@@ -13086,16 +13169,28 @@ class WebSearch:
             "notes": notes,
         }
 
-    def _with_content(self, snapshot: Snapshot, sources: List[Source], deadline: Deadline) -> List[Source]:
-        """`sources`, the first few with their page's text where it could be had in a short time."""
+    def _with_content(self, snapshot: Snapshot, sources: List[Source], deadline: Deadline) -> Tuple[List[Source], List[str]]:
+        """`sources`, the first few with their page's text where it could be had in a short time, and what could not."""
+        failed: Dict[str, str] = {}
         inner = deadline.child(min(CONTENT_SECONDS, deadline.left() - ASSEMBLY_SECONDS))
 
         def read(url: str) -> str:
-            return self.page(url, "auto", inner, snapshot=snapshot).page.text
+            try:
+                page = self.page(url, "auto", inner, snapshot=snapshot).page
+            except WebError as error:
+                failed[url] = error.message
+                raise
+            if page.readable and page.status_code < 400:
+                return page.text
+            failed[url] = "".join(page.notes[:1]) or page.text
+            return ""
 
-        texts = side_by_side(read, [source.url for source in sources[:CONTENT_PAGES] if not source.content], inner)
+        wanted = [source.url for source in sources[:CONTENT_PAGES] if not source.content]
+        texts = side_by_side(read, wanted, inner)
         deadline.check_cancelled()
-        return [source._replace(content=source.content or texts.get(source.url, "")) for source in sources]
+        why = [(host_of(url), one_line(failed.get(url, "did not come in time"), 120)) for url in wanted if not texts.get(url)]
+        notes = [f"{len(why)} of {len(wanted)} pages could not be read: {in_words(reasons_of(why))}"] if why else []
+        return [source._replace(content=source.content or texts.get(source.url, "")) for source in sources], notes
 
     def get_sources(self, session_id: str) -> Tuple[str, Tuple[Source, ...]]:
         """(query, sources) of an earlier search; WEB_SESSION_NOT_FOUND when it is unknown or has expired."""
@@ -13145,7 +13240,7 @@ class WebSearch:
         is_auto, chain = asked_providers(name, snapshot.settings, "map")
         caller = self._caller(snapshot, respects_rests=is_auto)
         budget = deadline.child(deadline.left() - ASSEMBLY_SECONDS)
-        trail = Trail(url.host)
+        trail = Trail(snapshot.settings, url.host)
         for position, provider in enumerate(chain):
             if trail.is_resting(caller, provider):
                 continue
@@ -13179,7 +13274,7 @@ def _nothing_found(attempts: Sequence[Attempt]) -> WebError:
     if attempts and not failed:
         return WebError(WEB_NO_RESULTS, "nothing was found by " + ", ".join(a.provider for a in attempts),
                         attempted=attempts)
-    told = "; ".join(f"{a.provider}: {a.message or 'found nothing'}" for a in attempts)
+    told = in_words(reasons_of((a.provider, a.message or "found nothing") for a in attempts))
     return WebError(WEB_ALL_PROVIDERS_FAILED, f"no source from any provider. {told}", attempted=attempts)
 
 
@@ -13201,8 +13296,13 @@ def _map_once(caller: Caller, provider: Provider, query: MapQuery, url: Url, dea
     else:
         caller.transport.check_name(url, deadline)
         reply = call_provider(caller, provider, provider.map, query, deadline)
-    if not reply.sources:
-        raise WebError(WEB_NO_RESULTS, f"{provider.id} found no addresses below {url.host}", provider=provider.id)
+    words = query.search.casefold().split()
+    if not any(has_words(source, words) for source in reply.sources):
+        count = max(reply.total_found, len(reply.sources))
+        told = f"{provider.id} found {count or 'no'} addresses below {url.host}"
+        told += f", none with the words {one_line(query.search, 100)!r}" if count and words else ""
+        raise WebError(WEB_NO_RESULTS, "; ".join((told, *reply.notes)), provider=provider.id,
+                       hint="Leave `search` out, or use fewer words." if count and words else "")
     return reply
 
 
@@ -13231,7 +13331,7 @@ class PageReader:
 
     def __init__(self, caller: Caller, url: Url, deadline: Deadline) -> None:
         self._caller, self._url, self._deadline = caller, url, deadline
-        self._trail, self._notes = Trail(url.host), []  # type: Trail, List[str]
+        self._trail, self._notes = Trail(caller.settings, url.host), []  # type: Trail, List[str]
         self._best: Optional[Tuple[int, Page, str]] = None
 
     def read(self, chain: Sequence[Provider], specialists: bool) -> PageReply:
@@ -13253,7 +13353,7 @@ class PageReader:
 
     def _ask_specialist(self, deadline: Deadline) -> bool:
         """Whether the site's own interface gave a good page; its failure is only a note."""
-        trail = Trail(self._url.host)
+        trail = Trail(self._caller.settings, self._url.host)
         page = trail.run("local", deadline, self._special, deadline)
         if trail.error is not None:
             self._notes.append(f"the site's own interface did not serve ({trail.error.message}); the page itself was read")
@@ -13392,6 +13492,8 @@ def page_of_response(response: Response, deadline: Deadline) -> Page:
         page = Page(text=f"{host} answered {response.status} and sent no text.", readable=response.status < 400,
                     content_type=response.content_type)
     notes = list(page.notes)
+    if not page.text.strip() and not page.needs_javascript:
+        notes.append("no text was found in the page")
     if response.status >= 400:
         notes.insert(0, f"{host} answered {response.status}: this is its error page, not the page asked for")
         wait = response.headers.get("retry-after", "")
@@ -13716,6 +13818,12 @@ def _note(result: Dict[str, Any], note: str) -> None:
     result.setdefault("notes", []).append(note)
 
 
+def _note_past_end(result: Dict[str, Any], offset: int, total: int) -> None:
+    """Say why a page is empty, when it is because it starts behind everything."""
+    if offset >= max(total, 1):
+        _note(result, f"offset {offset} lies past the end ({total})")
+
+
 def _shorten_contents(sources: Sequence[Dict[str, Any]], excess: int) -> None:
     """Take `excess` bytes out of the page texts, from the longest first, so that all keep an equal share."""
     lengths = sorted(size_of(source["content"]) for source in sources)
@@ -13767,6 +13875,9 @@ def _run_search(web: WebSearch, values: Dict[str, Any], notes: List[str], deadli
         include_domains=read_domains("include_domains", values["include_domains"] or ()),
         exclude_domains=read_domains("exclude_domains", values["exclude_domains"] or ()),
         include_content=bool(values["include_content"]), today=time.strftime("%Y-%m-%d", time.gmtime()))
+    if query.include_domains and all(any(host_matches(name, other) for other in query.exclude_domains)
+                                     for name in query.include_domains):
+        raise WebError(WEB_INVALID_ARGUMENT, "argument `exclude_domains` takes away all of `include_domains`")
     shared = web.search(query, deadline, values["provider"], values["extra_sources"], values["limit"] is not None)
     result = dict(shared, sources=[dict(source) for source in shared["sources"]], notes=[*notes, *shared["notes"]])
     fit_sources(result, web.settings["WEBSEARCH_RESPONSE_BYTES"], "get_sources gives all of them")
@@ -13782,6 +13893,7 @@ def _run_get_sources(web: WebSearch, values: Dict[str, Any], notes: List[str], d
                               "total_sources": len(sources), "offset": offset, "truncated": False, "notes": notes}
     fit_sources(result, web.settings["WEBSEARCH_RESPONSE_BYTES"] - 40, "continue at next_offset")
     result["sources_count"] = len(page)
+    _note_past_end(result, offset, len(sources))
     if offset + len(page) < len(sources):
         result["next_offset"] = offset + len(page)
     return result
@@ -13817,6 +13929,10 @@ def has_headings(content_type: str) -> bool:
 
 def _put_text(result: Dict[str, Any], page: Page, focus: str, char_limit: int, offset: int, max_bytes: int) -> None:
     """Put the window of the page's text into `result`, as much of it as char_limit and the reply budget allow."""
+    if offset and focus:
+        _note(result, "`focus` serves at offset 0 only: this is the plain text from the offset on")
+    if offset:
+        _note_past_end(result, offset, len(page.text))
     room = max_bytes - size_of(result) - 60  # next_offset and the truncated flag
     limit = char_limit
     while True:
@@ -13824,6 +13940,10 @@ def _put_text(result: Dict[str, Any], page: Page, focus: str, char_limit: int, o
         size = size_of(window.text)
         if size <= room or limit <= 200:
             break
+        if limit == char_limit:
+            note = f"the reply budget of {max_bytes} bytes (WEBSEARCH_RESPONSE_BYTES) cut the text, not `char_limit`"
+            _note(result, note)
+            room -= size_of(note) + len(',')
         limit = min(limit - 100, int(min(limit, len(window.text)) * room / size))
         limit = max(limit, 200)
     result["text"] = window.text
@@ -13942,6 +14062,8 @@ def run_tool(web: WebSearch, name: str, arguments: Any, deadline: Deadline) -> D
     """
     tool = TOOLS[name]
     values, notes = check_arguments(tool, arguments)
+    if values.get("provider") == "auto":
+        notes += unknown_ids(web.settings, (name.replace("web_", ""),))
     try:
         result = tool.run(web, values, notes, deadline)
         return {field: value for field, value in result.items() if value or field in tool.always}
@@ -14267,7 +14389,9 @@ def merged_json(old: bytes, key: str, entry: Mapping[str, Any]) -> Tuple[bytes, 
         config = json.loads(text, object_pairs_hook=_no_duplicates) if text.strip() else {}
     except RecursionError:
         raise ValueError("nested too deep") from None
-    servers = config.setdefault(key, {}) if isinstance(config, dict) else None
+    if not isinstance(config, dict):
+        raise ValueError("it holds no JSON object")
+    servers = config.setdefault(key, {})
     if not isinstance(servers, dict):
         raise ValueError(f"its {key} is no object")
     there = servers.get(SERVER_KEY)
@@ -14299,9 +14423,9 @@ def _merge_client(path: str, key: str, entry: Mapping[str, Any]) -> str:
     try:
         data, outcome = merged_json(found.data, key, entry)
     except ValueError as error:
-        why = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else (
-            "not UTF-8" if isinstance(error, UnicodeError) else str(error))
-        raise _cannot_seed(f"{path} has comments or is no plain JSON ({why}); rewriting it would lose something",
+        why = f"it has comments or is no plain JSON (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else (
+            "it is not UTF-8" if isinstance(error, UnicodeError) else str(error))
+        raise _cannot_seed(f"{path} cannot be added to: {why}",
                            "Add what `install` shows without --write by hand; nothing was changed.") from None
     if data == found.data:
         return f"{outcome}: {path}"
@@ -14394,7 +14518,8 @@ def _install_codex(folder: str, container_path: str, dry_run: bool, environ: Map
         meaning = {"installed": "the server is installed", "updated": "older copies of the server were replaced",
                    "unchanged": "the server is already there", "kept": f"[mcp_servers.{SERVER_KEY}] is already there "
                    "in a form of your own; nothing was changed"}[outcome]
-        return f"codex: {outcome}: {path}: {meaning}"
+        copies = "" if outcome == "kept" else f"; copies of both files lie in {folder}: run this again after an update"
+        return f"codex: {outcome}: {path}: {meaning}{copies}"
     found = find_file(path)
     data, there = _seeded(found, path, args, environ)
     if there is not None:
@@ -14418,6 +14543,15 @@ def _print(text: str, stream: Any) -> None:
     print(redact(text).encode(encoding, "replace").decode(encoding), file=stream, flush=True)
 
 
+def output_lost(error: OSError) -> int:
+    """The exit status when stdout takes no more: 0 when its reader has had enough, else 1 and a line on stderr."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what is still to be flushed
+    if isinstance(error, BrokenPipeError):
+        return 0
+    _complain(f"websearch: {error.filename or 'input or output'}: {error.strerror or error}")
+    return 1
+
+
 def _say(text: str = "") -> None:
     """Lines on stdout."""
     _print(text, sys.stdout)
@@ -14431,7 +14565,8 @@ def _say_json(value: Any) -> None:
 
 def _complain(text: str) -> None:
     """One line on stderr."""
-    _print(one_line(text, 4_000), sys.stderr)
+    if sys.stderr is not None:
+        _print(one_line(text, 4_000), sys.stderr)
 
 
 def failure_line(error: WebError) -> str:
@@ -14457,10 +14592,16 @@ def _run_from_command_line(name: str, values: Mapping[str, Any]) -> Dict[str, An
         raise
 
 
+def as_typed(value: Any) -> Any:
+    """An argument in UTF-8, whatever the locale; a list, of words or of an option that was repeated, as one text."""
+    text = ",".join(value) if isinstance(value, list) else value
+    return os.fsencode(text).decode("utf-8", "replace") if isinstance(text, str) and _NO_TEXT.search(text) else text
+
+
 def command_of_tool(options: Any) -> int:
     """Run `search`, `fetch` or `map`; print the result as text, or as the tool's object with --json."""
     tool = TOOLS[COMMAND_OF_TOOL[options.command]]
-    values = {argument.name: getattr(options, argument.name) for argument in tool.arguments}
+    values = {argument.name: as_typed(getattr(options, argument.name)) for argument in tool.arguments}
     try:
         result = _run_from_command_line(tool.name, values)
     except WebError as error:
@@ -14555,6 +14696,7 @@ def environment_facts(settings: Settings) -> Dict[str, str]:
     """Python, TLS roots and proxy, in words."""
     import platform
     import ssl
+    path = settings.file_path
     context = ssl.create_default_context(cafile=settings["SSL_CERT_FILE"] or None, capath=settings["SSL_CERT_DIR"] or None) \
         if os.path.exists(settings["SSL_CERT_FILE"] or os.devnull) else None
     roots = f"{context.cert_store_stats()['x509_ca']} root certificates" if context else "SSL_CERT_FILE does not exist"
@@ -14562,21 +14704,20 @@ def environment_facts(settings: Settings) -> Dict[str, str]:
                         ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY") if settings[name])
     return {"version": VERSION, "python": f"{platform.python_version()} at {sys.executable}",
             "tls": f"{ssl.OPENSSL_VERSION}, {roots}", "proxy": proxies or "none",
-            "settings_file": settings.file_path or "none (no HOME)"}
+            "settings_file": "none (no HOME)" if not path else path if os.path.exists(path) else f"{path} (does not exist)"}
 
 
 def probe(web: WebSearch) -> List[Dict[str, Any]]:
     """What each usable provider answers to one small request."""
-    settings, results = web.settings, []
+    snapshot, results = web.snapshot(), []
+    caller = Caller(snapshot, web.rests, Pace(), respects_rests=False)
     query = SearchQuery(PROBE_QUERY, 1, today=time.strftime("%Y-%m-%d"))
     for provider in PROVIDERS:
-        state, trail, deadline = availability(provider, settings), Trail(), Deadline(PROBE_SECONDS)
-        if not state.usable:
+        trail, deadline = Trail(snapshot.settings), Deadline(PROBE_SECONDS)
+        if not availability(provider, snapshot.settings).usable:
             continue
-        if state.keyless:
-            trail.skip(provider, "keyless, only a last resort")
-        elif can_do(provider, "search"):
-            trail.run(provider.id, deadline, web.search, query, deadline, provider.id)
+        if can_do(provider, "search"):
+            trail.run(provider.id, deadline, search_one, caller, provider, query, deadline)
         else:
             trail.run(provider.id, deadline, web.page, PROBE_URL, provider.id, deadline)
         results += [attempt.to_json() for attempt in trail.attempts]
@@ -14586,7 +14727,7 @@ def probe(web: WebSearch) -> List[Dict[str, Any]]:
 def problems_of(snapshot: Snapshot) -> List[str]:
     """Sentences on settings that are not in force as they were written."""
     told = [snapshot.host_error.message] if snapshot.host_error else []
-    return [*snapshot.settings.warnings, *unknown_ids(snapshot.settings), *told]
+    return [*snapshot.settings.warnings, *unknown_ids(snapshot.settings), *snapshot.transport.allow.problems, *told]
 
 
 def chains_of(settings: Settings) -> Dict[str, Tuple[Provider, ...]]:
@@ -14636,6 +14777,8 @@ def _show_report(report: Dict[str, Any]) -> None:
 def needed_hosts(settings: Settings) -> List[str]:
     """The host names that the present settings need, in chain order, without doubles."""
     urls = []
+    for operation in PROVIDER_LISTS:
+        check_list(settings, operation)
     for provider in (provider for chain in chains_of(settings).values() for provider in chain):
         urls += [member_url(member, settings["OPEN_API_URL"]) for member in provider.members]
         urls.append(base_url_of(provider, settings))
@@ -14769,7 +14912,8 @@ def write_settings(path: str, changes: Mapping[str, Optional[str]], environ: Map
 
 def value_problem(name: str, text: str) -> str:
     """What is wrong with `text` as the value of `name`, by the code that reads the settings; "" when it is good."""
-    settings = Settings.from_env({}, SettingsFile("", {name: text}))
+    named = {text: "set"} if name.endswith("_KEY_ENV") and _VARIABLE_NAME.match(text) else {}
+    settings = Settings.from_env({}, SettingsFile("", {**named, name: text}))
     if "\n" in text or "\r" in text:
         return f"{name} has a line break inside"
     try:
@@ -14790,13 +14934,19 @@ def read_changes(pairs: Sequence[str], unset: Sequence[str]) -> Dict[str, Option
     changes: Dict[str, Optional[str]] = dict.fromkeys(unset)
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        if not equals:
-            raise WebError(WEB_INVALID_ARGUMENT, f"{one_line(name, 60)} is not NAME=VALUE", hint="Write NAME=VALUE.")
+        if not equals or not name:
+            raise WebError(WEB_INVALID_ARGUMENT, f"{one_line(name, 60) or 'what begins with `=`'} is not NAME=VALUE",
+                           hint="Write NAME=VALUE.")
+        if name in changes:
+            raise WebError(WEB_INVALID_ARGUMENT, f"{one_line(name, 60)} is given twice", hint="Say once what it is to be.")
         changes[name] = value.strip() or None
     for name, text in changes.items():
         if name not in VARIABLE_BY_NAME or name == "WEBSEARCH_CONFIG":
-            raise WebError(WEB_INVALID_ARGUMENT, f"the settings file holds no setting {one_line(name, 60)}",
-                           hint="`doctor` lists the settings; WEBSEARCH_CONFIG is for the environment.")
+            meant = next((variable.name for variable in VARIABLES if name in names_of(variable)), "")
+            raise WebError(WEB_INVALID_ARGUMENT, "the settings file holds no setting WEBSEARCH_CONFIG" if meant == name
+                           else f"{name} is another name of {meant}" if meant else f"there is no setting {one_line(name, 60)}",
+                           hint="It is for the environment." if meant == name else f"Set {meant}." if meant
+                           else "`doctor` lists the settings.")
         problem = value_problem(name, text) if text else ""
         if problem:
             raise WebError(WEB_INVALID_ARGUMENT, problem, hint="Nothing was changed.")
@@ -14806,7 +14956,8 @@ def read_changes(pairs: Sequence[str], unset: Sequence[str]) -> Dict[str, Option
 def command_configure(options: Any) -> int:
     """Set and unset settings in the settings file, all or none of them; without arguments, a form on the terminal."""
     path = settings_path(os.environ)
-    changes = read_changes(options.pairs, options.unset)
+    pairs = [os.fsencode(pair).decode("utf-8", "surrogateescape") for pair in options.pairs]  # whatever the locale
+    changes = read_changes(pairs, options.unset)
     if not changes:
         if sys.stdin is not None and sys.stdin.isatty():
             return SettingsForm(os.environ, path).run()
@@ -14896,7 +15047,9 @@ CHINESE = {
     "most bytes of one reply": "一个回复最多的字节数",
     "host names, addresses or CIDR blocks that pages may live at though they are not public":
         "允许访问的非公网主机名、地址或 CIDR 网段",
-    "User-Agent header": "User-Agent 请求头", "what is logged to stderr": "写到 stderr 的日志",
+    "User-Agent header": "User-Agent 请求头",
+    "what goes to stderr: `debug`, `info` (a line for each attempt), `warning`, `error` or `off`":
+        "写到 stderr 的内容：`debug`、`info`（每次尝试一行）、`warning`、`error` 或 `off`",
     "proxy for http URLs": "http 网址的代理", "proxy for https URLs": "https 网址的代理", "proxy for both": "两者共用的代理",
     "hosts reached directly: names, suffixes, addresses, CIDR blocks, *": "直接连接的主机：名称、后缀、地址、CIDR 网段、*",
     "file of trusted certificates": "受信任证书的文件", "folder of trusted certificates": "受信任证书的文件夹",
@@ -15280,7 +15433,8 @@ def _add_tool_parsers(commands: Any) -> None:
             elif argument.kind == "boolean":
                 parser.add_argument(option, action="store_true", default=None, help=argument.text)
             else:
-                parser.add_argument(option, metavar=argument.kind.upper(), help=argument.text)
+                parser.add_argument(option, metavar=argument.kind.upper(), help=argument.text,
+                                    action="append" if argument.kind == "strings" else "store")
         parser.add_argument("--json", action="store_true", help="print the tool's JSON object")
         parser.set_defaults(run=command_of_tool)
 
@@ -15344,13 +15498,17 @@ Options: --version, --help. Settings are environment variables; see README.md.
 
 def answer_server_options(arguments: Sequence[str]) -> Optional[int]:
     """The exit status of `websearch_mcp.py` with arguments; None without any: it is to serve. Tells a person what it is."""
-    if [*arguments] == ["--version"]:
-        print(VERSION)
+    told = {"--version": VERSION, "--help": SERVER_HELP, "-h": SERVER_HELP}.get(" ".join(arguments), "")
+    if told and sys.stdout is not None:
+        try:
+            _say(told.rstrip())
+        except OSError as error:
+            return output_lost(error)
         return 0
     if arguments:
-        is_help = [*arguments] in (["--help"], ["-h"])
-        print(SERVER_HELP, end="", file=sys.stdout if is_help else sys.stderr)
-        return 0 if is_help else 2
+        _complain(f"websearch_mcp.py takes no argument {arguments[0]}")
+        print(SERVER_HELP, end="", file=sys.stderr)
+        return 2
     if os.isatty(0):
         print(SERVER_HELP + "\nWaiting for JSON-RPC messages, one a line; end the input (Ctrl-D) to leave.", file=sys.stderr)
     return None
@@ -15358,22 +15516,25 @@ def answer_server_options(arguments: Sequence[str]) -> Optional[int]:
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run the command line; returns the exit status."""
-    options = make_parser().parse_args(argv)
-    if isinstance(getattr(options, "query", None), list):
-        options.query = " ".join(options.query)
+    if sys.stdout is None:
+        _complain("websearch: there is no standard output")
+        return 1
     try:
-        status = int(options.run(options))
-        sys.stdout.flush()
-        return status
+        try:
+            options = make_parser().parse_args(argv)
+            if isinstance(getattr(options, "query", None), list):
+                options.query = " ".join(options.query)
+            return int(options.run(options))
+        finally:  # --help leaves by SystemExit
+            sys.stdout.flush()
     except WebError as error:
         _complain(failure_line(error))
         return 1
     except KeyboardInterrupt:
         _complain("websearch: interrupted")
         return 1
-    except BrokenPipeError:  # the reader of our output has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
+    except OSError as error:
+        return output_lost(error)
 
 
 if __name__ == "__main__":

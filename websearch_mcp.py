@@ -26,13 +26,18 @@ if TYPE_CHECKING:  # importing typing would take a tenth of the start
     JsonObject = Dict[str, Any]
 
 gc.disable()  # the import makes no garbage; looking for some takes a tenth of the start
-if __name__ == "__main__" and (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # `python3 -I` or `-P` leaves it out
-    import websearch
+try:
+    if __name__ == "__main__" and (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # `python3 -I` or `-P` leaves it out
+        import websearch
 
-    del sys.path[0]
-else:
-    import websearch
+        del sys.path[0]
+    else:
+        import websearch
+except ModuleNotFoundError as error:
+    if __name__ != "__main__" or error.name != "websearch":
+        raise
+    sys.exit("websearch.py must lie beside websearch_mcp.py")
 
 gc.enable()
 
@@ -79,7 +84,7 @@ def parse_line(line: Optional[bytearray]) -> Any:
     try:
         return websearch.parse_wire_json(line)
     except ValueError:
-        raise RpcError(PARSE_ERROR, "Parse error: the line is not JSON in UTF-8") from None
+        raise RpcError(PARSE_ERROR, "Parse error: the line is not JSON in UTF-8, or is nested too deep") from None
 
 
 def reply_line(request_id: object, member: str, value: JsonObject) -> str:

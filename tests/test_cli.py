@@ -85,6 +85,56 @@ class Commands(unittest.TestCase):
         outcomes = {row["provider"]: row["outcome"] for row in json.loads(text)["probe"]}
         self.assertEqual(outcomes["searxng"], "ok")
 
+    def test_doctor_probe_asks_keyless_modes_too(self) -> None:
+        off = dict.fromkeys(("YDC_ENABLED", "FIRECRAWL_ENABLED", "JINA_ENABLED"), "false")
+        with Loopback({"*": FOUND}) as tavily:
+            _, text, _ = run("doctor", "--probe", "--json", settings=loopback_settings({
+                **off, "WEBSEARCH_KEYLESS": "on", "TAVILY_API_URL": tavily.url(), "WEBSEARCH_TIMEOUT": "1"}))
+            self.assertEqual(len(tavily.requests), 1)
+        self.assertEqual([(row["outcome"], row["sources"]) for row in json.loads(text)["probe"]][:1], [("ok", 1)])
+
+    def test_doctor_warns_of_what_serves_in_vain(self) -> None:
+        _, text, _ = run("doctor", settings={"WEBSEARCH_ALLOW_PRIVATE": "10.0.0.0/99", "WEBSEARCH_CONFIG": "/nonexistent/env",
+                                             "WEBSEARCH_MAP_PROVIDERS": "locl,local"})
+        for words in ("warning        WEBSEARCH_ALLOW_PRIVATE: `10.0.0.0/99`", "/nonexistent/env (does not exist)",
+                      "warning        WEBSEARCH_MAP_PROVIDERS: there is no provider 'locl'"):
+            self.assertIn(words, text)
+
+    def test_a_list_of_unknown_providers_is_an_error_and_asks_nobody_else(self) -> None:
+        for arguments, name in ((("search", "x"), "WEBSEARCH_PROVIDERS"), (("hosts",), "GROK_SEARCH_SOURCE_PROVIDERS"),
+                                (("fetch", "http://127.0.0.1:9/"), "WEBSEARCH_FETCH_PROVIDERS"),
+                                (("map", "http://127.0.0.1:9/"), "WEBSEARCH_MAP_PROVIDERS")):
+            status, text, errors = run(*arguments, settings=loopback_settings({name: "searxgn,locl", "XAI_API_KEY": "xai-test"}))
+            self.assertEqual((status, text), (1, ""))
+            self.assertIn(f"{name} names no provider: there is no searxgn, locl", errors)
+
+    def test_an_unknown_provider_beside_a_known_one_is_noted(self) -> None:
+        with Loopback({"*": "<p>Welcome, and read on.</p>"}) as site:
+            _, text, errors = run("fetch", site.url("/"), "--json", settings=loopback_settings({
+                "WEBSEARCH_FETCH_PROVIDERS": "locl,local", "WEBSEARCH_LOG": "info"}))
+        self.assertIn("WEBSEARCH_FETCH_PROVIDERS: there is no provider 'locl'; it was passed over", json.loads(text)["notes"])
+        self.assertRegex(errors, r"info: local ok in \d+ ms\n")
+
+    def test_domains_may_be_repeated_and_words_are_utf_8_in_any_locale(self) -> None:
+        with Loopback({"*": FOUND}) as searxng:
+            run("search", "\u6f22\u5b57", "--include-domains", "a.example", "--include-domains", "b.example,c.example",
+                settings=loopback_settings({"SEARXNG_URL": searxng.url(), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}))
+            asked = searxng.requests[0].query["q"]
+        for word in ("\u6f22\u5b57", "a.example", "b.example", "c.example"):
+            self.assertIn(word, asked)
+
+    def test_an_output_that_takes_no_more_is_one_line_and_a_broken_pipe_is_none(self) -> None:
+        def shell(command: str) -> Tuple[int, str]:
+            done = subprocess.run(["bash", "-c", "set -o pipefail; " + command.replace("PY", sys.executable)], cwd=str(ROOT),
+                                  env=bare_environment(), stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
+            return done.returncode, done.stderr.decode()
+
+        for command in ("hosts > /dev/full", "--help > /dev/full", "hosts >&-"):
+            status, errors = shell("PY -m websearch " + command)
+            self.assertEqual((status, errors.count("\n")), (1, 1), errors)
+        for command in ("PY -m websearch --help | true", "PY websearch_mcp.py --help | true"):
+            self.assertEqual(shell(command), (0, ""))
+
     def test_hosts_are_those_of_the_present_settings(self) -> None:
         _, text, _ = run("hosts", settings=loopback_settings({"TAVILY_API_KEY": "tvly-test-key", "XAI_API_KEY": "xai-test"}))
         self.assertEqual(text.split(), ["api.x.ai", "api.tavily.com"])
@@ -130,9 +180,13 @@ class SettingsFileCommands(unittest.TestCase):
 
     def test_configure_changes_nothing_when_one_value_is_bad(self) -> None:
         run("configure", "EXA_API_KEY=exa-old-key", settings=self.settings)
-        for bad in (("WEBSEARCH_TIMEOUT=soon",), ("NO_SUCH_SETTING=1",), ("--unset", "NOBODY"), ("EXA_API_KEY",)):
-            status, _, errors = run("configure", "EXA_API_KEY=exa-new-key", *bad, settings=self.settings)
+        for bad in (("WEBSEARCH_TIMEOUT=soon",), ("NO_SUCH_SETTING=1", "no setting NO_SUCH_SETTING"), ("--unset", "NOBODY"),
+                    ("EXA_API_KEY",), ("--unset", "EXA_API_KEY"), ("=x",), ("GROK_SEARCH_TIMEOUT_SECONDS=7", "WEBSEARCH_TIMEOUT")):
+            told = bad[1] if len(bad) > 1 else ""
+            status, _, errors = run("configure", "EXA_API_KEY=exa-new-key", *(bad if bad[0] == "--unset" else bad[:1]),
+                                    settings=self.settings)
             self.assertEqual((status, self._text()), (1, "EXA_API_KEY=exa-old-key\n"), bad)
+            self.assertIn(told, errors)
             self.assertNotIn("exa-new-key", errors)
 
 

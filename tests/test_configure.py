@@ -377,6 +377,7 @@ class Writer(unittest.TestCase):
             ("http_proxy=http://l:1\n", {"HTTP_PROXY": "http://u:1"}, "HTTP_PROXY=http://u:1\n"),  # the lower-case name would win
             ("WEBSEARCH_TIMEOUT=9\nWEBSEARCH_TIMEOUT='20.0'\n", {}, ""),
             ("WEBSEARCH_TIMEOUT=abc\nEXA_API_KEY=${EXA}\nnot a setting\n", {}, "WEBSEARCH_TIMEOUT=abc\nEXA_API_KEY=${EXA}\nnot a setting\n"),
+            ("MINE=k\n", websearch.read_changes(["CHAT_SEARCH_KEY_ENV=MINE"], []), "MINE=k\nCHAT_SEARCH_KEY_ENV=MINE\n"),
             ("CHAT_SEARCH_KEY_ENV=MINE\nMINE=k\nOTHER=k\n", {}, "CHAT_SEARCH_KEY_ENV=MINE\nMINE=k\n"),
             ("CHAT_SEARCH_KEY_ENV=MINE\nMINE=k\n", {"CHAT_SEARCH_KEY_ENV": None}, ""),
             ("export EXA_API_KEY=k-1\n", {"EXA_API_KEY": "k-2"}, "export EXA_API_KEY=k-2\n"),

@@ -88,6 +88,7 @@ class TypeTest(unittest.TestCase):
             (png, "text/plain", "image/png"), (png, "", "image/png"), (b"%PDF-1.4\n1 0 obj", "text/html", "application/pdf"),
             (b"PK\x03\x04\x14\0", "application/octet-stream", "application/zip"), (b"\x1f\x8b\x08\0", "", "application/gzip"),
             (b"a\0b\0c\0" * 50, "text/plain", "application/octet-stream"),
+            (b"<p>bold\x08\x08 \x0c\x1b" * 9, "text/html", "text/html"), (b"bold\x08\x08" * 9, "", "application/octet-stream"),
             (b"<!doctype html><p>x", "application/pdf", "text/html"), (b"<!DOCTYPE html><p>x", "", "text/html"),
             (b"  <!-- c --><h1>x</h1>", "application/octet-stream", "text/html"), (b"GIF89a is a format", "text/plain", "text/plain"),
         ):

@@ -31,7 +31,7 @@ class Pages(WebTest):
         with Loopback({"/a": ARTICLE}) as origin:
             result = fetch(self.web(), url=origin.url("/a"), char_limit=2000)
         self.assertTrue(result["truncated"])
-        self.assertLessEqual(len(result["text"]), 2300)
+        self.assertLessEqual(len(result["text"]), 2000)
         self.assertIn("[TRUNCATED", result["text"])
         self.assertIn("Sentence number 59", result["text"])
         self.assertLess(result["next_offset"], 1600)
@@ -49,6 +49,8 @@ class Pages(WebTest):
                 page = fetch(web, url=origin.url("/a"), char_limit=2000, offset=offset)
                 text += page["text"]
                 offset = page.get("next_offset")
+            past = fetch(web, url=origin.url("/a"), offset=len(whole))
+            self.assertEqual((past["text"], past["notes"]), ("", [f"offset {len(whole)} lies past the end ({len(whole)})"]))
             self.assertEqual(len(origin.requests), 1)
         self.assertEqual(text, whole)
 
@@ -66,8 +68,11 @@ class Pages(WebTest):
     def test_focus_gives_the_passages_asked_for(self) -> None:
         with Loopback({"/a": ARTICLE.replace("number 41 about kestrels", "number 41 about zeppelins")}) as origin:
             result = fetch(self.web(), url=origin.url("/a"), char_limit=1500, focus="zeppelins")
+            later = fetch(self.web(), url=origin.url("/a"), char_limit=1500, focus="zeppelins", offset=50)
         self.assertIn("zeppelins", result["text"])
-        self.assertLessEqual(len(result["text"]), 1700)
+        self.assertLessEqual(len(result["text"]), 1500)
+        self.assertEqual((result["truncated"], "next_offset" in result), (True, False))
+        self.assertIn("`focus` serves at offset 0 only", later["notes"][0])
 
     def test_side_lists_take_a_quarter_at_most(self) -> None:
         links = "".join(f'<li><a href="/very/long/address/{n}">Link text {n}</a></li>' for n in range(300))
@@ -84,6 +89,7 @@ class Pages(WebTest):
         self.assertLessEqual(websearch.size_of(result), 20_000)
         self.assertGreater(websearch.size_of(result), 14_000)
         self.assertTrue(result["truncated"])
+        self.assertIn("WEBSEARCH_RESPONSE_BYTES", result["notes"][0])
 
     def test_a_private_address_is_refused_before_anyone_is_asked(self) -> None:
         with Loopback({"*": {"results": []}}) as extractor:
@@ -123,6 +129,13 @@ class Pages(WebTest):
         self.assertTrue(result["truncated"])
         self.assertTrue(any("incomplete" in note for note in result["notes"]))
         self.assertTrue(result["text"].startswith("the beginning"))
+
+    def test_a_page_without_text_says_so(self) -> None:
+        deep = "<div>" * 50_000 + "text"
+        with Loopback({"/blank": "  \n", "/deep": deep}) as origin:
+            blank, nested = (fetch(self.web(), url=origin.url(path)) for path in ("/blank", "/deep"))
+        self.assertEqual(blank["notes"], ["no text was found in the page"])
+        self.assertIn("nests them more than 200 deep", nested["notes"][0])
 
     def test_a_silent_origin_is_a_timeout(self) -> None:
         with RawLoopback(Hold()) as origin:
@@ -167,7 +180,11 @@ class Maps(WebTest):
         with Loopback({"/": '<a href="/guide/install">Install</a> <a href="/blog">Blog</a>'}) as site:
             result = websearch.run_tool(self.web(), "web_map", {"url": site.url("/"), "search": "install"},
                                         websearch.Deadline(20))
+            with self.assertRaises(websearch.WebError) as caught:
+                websearch.run_tool(self.web(), "web_map", {"url": site.url("/"), "search": "zebra"}, websearch.Deadline(20))
         self.assertEqual([source["url"] for source in result["sources"]], [site.url("/guide/install")])
+        self.assertEqual(caught.exception.code, "WEB_NO_RESULTS")
+        self.assertIn("found 3 addresses below 127.0.0.1, none with the words 'zebra'", caught.exception.message)
 
 
 if __name__ == "__main__":

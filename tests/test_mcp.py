@@ -137,6 +137,7 @@ class JunkLines(OneServer):
 
     def test_nesting_of_100000_balanced_arrays_is_a_parse_error(self) -> None:
         self.assert_refused(-32700, None, b"[" * 100_000 + b"]" * 100_000)
+        self.assertIn(b"nested too deep", json.dumps(self.reply_to(b"[" * 10_000 + b"]" * 10_000)).encode())
 
     def test_nesting_of_100000_objects_is_a_parse_error(self) -> None:
         self.assert_refused(-32700, None, b'{"a":' * 100_000 + b"1" + b"}" * 100_000)
@@ -933,7 +934,14 @@ class Start(FrameTestCase):
         self.assertIn(b"MCP server", run("--help").stdout)
         wrong = run("--no-such-option")
         self.assertEqual((2, b""), (wrong.returncode, wrong.stdout))
+        self.assertIn(b"no argument --no-such-option\n", wrong.stderr)
         self.assertIn(b"--help", wrong.stderr)
+
+    def test_a_copy_without_the_module_says_what_is_missing(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            alone = shutil.copy(ROOT / "websearch_mcp.py", folder)
+            done = subprocess.run([sys.executable, alone], capture_output=True, env=bare_environment())
+        self.assertEqual((1, b"websearch.py must lie beside websearch_mcp.py\n"), (done.returncode, done.stderr))
 
 
 SOURCES = [{"title": f"T{n}", "url": f"https://docs.example.test/{n}", "content": f"c{n}"} for n in range(8)]

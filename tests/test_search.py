@@ -188,6 +188,14 @@ class Sources(unittest.TestCase):
         texts = [source.get("content", "") for source in result["sources"]]
         self.assertEqual(["hovers in the wind" in text for text in texts], [True, True, True, False, False])
 
+    def test_pages_that_could_not_be_read_are_told(self) -> None:
+        with Loopback({"/0": "<p>It hovers.</p>", "*": 404}) as origin:
+            reply = {"results": [{"title": "t", "url": origin.url(f"/{n}"), "content": "c"} for n in range(3)]}
+            with Loopback({"*": reply}) as sources:
+                result = search({"SEARXNG_URL": sources.url()}, include_content=True)
+        self.assertEqual([source.get("content") for source in result["sources"]], ["It hovers.", None, None])
+        self.assertRegex(result["notes"][-1], r"^2 of 3 pages could not be read: 127\.0\.0\.1.*: answered 404")
+
     def test_without_a_limit_the_setting_says_how_many_fallback_sources_are_shown(self) -> None:
         with Loopback({"*": GROK_WITHOUT_SEARCH}) as answers, Loopback({"*": found(*"123456789")}) as sources:
             settings = {**grok(answers), **tavily(sources), "WEBSEARCH_FALLBACK_SOURCES": "7"}
@@ -209,6 +217,13 @@ class Sources(unittest.TestCase):
         self.assertEqual([(a.provider, a.code) for a in error.attempted],
                          [("tavily", "WEB_PROVIDER_AUTH_ERROR"), ("searxng", "WEB_PROVIDER_ERROR")])
         self.assertIn("bad key", error.message)
+
+    def test_a_reason_that_all_share_is_said_once(self) -> None:
+        why = "the host name {} could not be resolved: no DNS"
+        reasons = websearch.reasons_of((("you", "you: " + why.format("api.you.com")), ("open", why.format("hn.algolia.com")),
+                                        ("brave", "rests for 9 s more after: brave: HTTP 429"), ("exa", "exa cannot filter")))
+        self.assertEqual(websearch.in_words(reasons), f"you, open: {why.format('…')}; brave: rests for 9 s more after: HTTP 429; "
+                                                      "exa: cannot filter")
 
     def test_a_filter_that_an_api_lacks_skips_it(self) -> None:
         with Loopback({"*": {"success": True, "data": {"web": []}}}) as firecrawl, Loopback({"*": found("1")}) as searxng:

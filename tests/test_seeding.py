@@ -376,6 +376,7 @@ class InstallTest(HomeCase):
         second = self.install("codex", home=self.home)
 
         self.assertEqual([text.split(":")[1].strip() for text in (first, second)], ["installed", "unchanged"])
+        self.assertIn(f"copies of both files lie in {self.home}: run this again after an update", first)
         self.assertIn(dry.partition("\n\n")[2], self.config.read_text())
 
     def test_codex_home_comes_from_the_environment(self) -> None:
@@ -464,14 +465,17 @@ class InstallTest(HomeCase):
     def test_json_that_would_lose_something_is_refused_and_not_touched(self) -> None:
         path = Path(self.root, ".gemini", "settings.json")
         path.parent.mkdir()
-        bad: List[bytes] = [b'{ // comment\n}', b'{"a": 1,}', b"[]", b'{"mcpServers": []}', b'{"a": 1, "a": 2}', b"\xff",
-                            b"[" * 100_000, b'{"a": 1e999}']
-        for data in bad:
+        bad: Dict[bytes, str] = {
+            b'{ // comment\n}': "line 1", b'{"a": 1,}': "line 1", b"[]": "no JSON object", b"null": "no JSON object",
+            b'{"mcpServers": []}': "mcpServers is no object", b'{"mcpServers": null}': "mcpServers is no object",
+            b'{"a": 1, "a": 2}': "twice", b"\xff": "not UTF-8", b"[" * 100_000: "", b'{"a": 1e999}': ""}
+        for data, why in bad.items():
             with self.subTest(data=data[:20]):
                 path.write_bytes(data)
                 with self.assertRaises(websearch.WebError) as caught:
                     self.install("gemini", write=True)
                 self.assertIn(str(path), caught.exception.message)
+                self.assertIn(why, caught.exception.message)
                 self.assertEqual((path.read_bytes(), os.listdir(path.parent)), (data, ["settings.json"]))
 
     def test_each_write_has_a_copy_of_its_own(self) -> None:

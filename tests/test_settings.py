@@ -61,6 +61,11 @@ class Values(unittest.TestCase):
         settings = settings_of(OPENAI_SEARCH_KEY_ENV="MY_KEY", MY_KEY="sk-from-my-key")
         self.assertEqual(settings["OPENAI_SEARCH_API_KEY"], "sk-from-my-key")
         self.assertEqual(settings_of(OPENAI_API_KEY="sk-not-ours")["OPENAI_SEARCH_API_KEY"], "")
+        self.assertEqual(settings.warnings, ())
+        empty = settings_of(OPENAI_SEARCH_KEY_ENV="NOPE")
+        self.assertEqual(empty.warnings, ("OPENAI_SEARCH_KEY_ENV names NOPE, which is empty",))
+        self.assertIn(empty.warnings[0], websearch.availability(websearch.PROVIDER_BY_ID["openai"], empty).reason)
+        self.assertNotIn("sk-pasted", str(settings_of(OPENAI_SEARCH_KEY_ENV="sk-pasted").warnings))
 
     def test_lower_case_proxy_names_win(self) -> None:
         settings = settings_of(http_proxy="http://lower:1", HTTP_PROXY="http://upper:1", HTTPS_PROXY="http://upper:2")
@@ -105,8 +110,18 @@ class SettingsFileTest(unittest.TestCase):
         self.assertIn("chmod 600", settings.warnings[0])
 
     def test_a_file_that_cannot_be_read_says_so(self) -> None:
-        settings = settings_of(WEBSEARCH_CONFIG=os.path.dirname(self.path))
-        self.assertIn("cannot be read", settings.warnings[0])
+        self.assertIn("cannot be read", settings_of(WEBSEARCH_CONFIG="/dev/null/x").warnings[0])
+
+    def test_what_is_no_regular_file_is_not_waited_for(self) -> None:
+        os.mkfifo(self.path)
+        for path in (self.path, os.path.dirname(self.path)):
+            self.assertIn("is no regular file", settings_of(WEBSEARCH_CONFIG=path).warnings[0])
+        self.assertEqual(settings_of(WEBSEARCH_CONFIG=os.devnull).warnings, ())
+
+    def test_a_name_that_is_set_twice_has_its_last_value_and_a_warning(self) -> None:
+        settings = self._settings("EXA_API_KEY=exa-one\nEXA_API_KEY=exa-two\n")
+        self.assertEqual(settings["EXA_API_KEY"], "exa-two")
+        self.assertIn("line 2 sets EXA_API_KEY once more", settings.warnings[0])
 
     def test_no_file_and_no_home_are_no_fault(self) -> None:
         self.assertEqual(settings_of().warnings, ())

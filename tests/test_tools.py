@@ -65,6 +65,12 @@ class Arguments(unittest.TestCase):
             self.assertIn(name, caught.exception.message)
             self.assertIn(caught.exception.code, ("WEB_INVALID_ARGUMENT", "WEB_PROVIDER_CONFIGURED_MISSING"))
 
+    def test_domains_that_exclude_each_other_are_refused(self) -> None:
+        with websearch.WebSearch(bare_environment({})) as web, self.assertRaises(websearch.WebError) as caught:
+            domains = {"include_domains": "docs.example.org", "exclude_domains": "example.org"}
+            websearch.run_tool(web, "web_search", {"query": "x", **domains}, websearch.Deadline(5))
+        self.assertEqual(caught.exception.code, "WEB_INVALID_ARGUMENT")
+
     def test_domains_are_taken_as_models_write_them(self) -> None:
         self.assertEqual(websearch.read_domains("x", ["https://Docs.Example.org/a", "*.example.net", "b\u00fccher.example."]),
                          ("docs.example.org", "example.net", "xn--bcher-kva.example"))
@@ -139,6 +145,7 @@ class Budget(unittest.TestCase):
                 websearch.run_tool(web, "get_sources", {"session_id": "nobody"}, websearch.Deadline(5))
         self.assertEqual(seen, [source.url for source in sources])
         self.assertEqual((past["sources"], past["total_sources"], past["truncated"]), ([], 30, False))
+        self.assertEqual(past["notes"], ["offset 99 lies past the end (30)"])
         self.assertEqual(caught.exception.code, "WEB_SESSION_NOT_FOUND")
 
 

@@ -238,6 +238,20 @@ class ThroughProxies(TransportTest):
         self.assertNotIn("word", error.message)
         self.assertNotIsInstance(error, websearch.ConnectFailed)
 
+    def test_what_a_proxy_lacks_is_told_and_nothing_is_made_up(self) -> None:
+        for status, words in ((501, "it does not know CONNECT"), (502, "it could not reach the host"), (500, "its log may tell why")):
+            with Loopback({"*": Reply(status, "no")}) as proxy:
+                transport = self._through(f"http://{proxy.host}")
+                self.assertIn(words, self.error_of(lambda transport=transport: self.get("https://docs.example.test/a", transport)).message)
+
+    def test_a_proxy_that_cannot_be_found_is_called_the_proxy(self) -> None:
+        def resolve(*_: Any) -> Any:
+            raise OSError("no such name")
+
+        transport = self.transport(proxies=websearch.Proxies("", "garbage"), resolve=resolve)
+        self.assertIn("garbage could not be resolved", (text := self.error_of(lambda: self.get("https://a.example/", transport)).message))
+        self.assertIn("it is the proxy that HTTPS_PROXY names", text)
+
     def test_a_setting_that_is_no_proxy_is_an_error_and_no_way_around(self) -> None:
         with Loopback({"*": "x"}) as origin:
             for text in ("socks5://127.0.0.1:1", "http://", "http://h:99999", "ftp://h:1", "http://a b:1"):
