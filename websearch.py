@@ -5900,7 +5900,7 @@ def _is_textual(kind: str) -> bool:
             or kind in _HTML_TYPES or kind == "message/rfc822" or bool(_TEXT_APPLICATIONS.match(kind)))
 
 
-def _readable_head(body: bytes, content_type: str, is_declared: bool = True) -> Optional[str]:
+def _readable_head(body: bytes, content_type: str, is_declared: bool = False) -> Optional[str]:
     """The beginning of `body` as rough text; None when it is binary. `is_declared`: as some kind of text."""
     head = body[:SNIFF_BYTES]
     codec = _codec_of_bom(head)[0] or _declared_codec(head, content_type, False)

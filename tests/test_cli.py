@@ -91,7 +91,8 @@ class Commands(unittest.TestCase):
             _, text, _ = run("doctor", "--probe", "--json", settings=loopback_settings({
                 **off, "WEBSEARCH_KEYLESS": "on", "TAVILY_API_URL": tavily.url(), "WEBSEARCH_TIMEOUT": "1"}))
             self.assertEqual(len(tavily.requests), 1)
-        self.assertEqual([(row["outcome"], row["sources"]) for row in json.loads(text)["probe"]][:1], [("ok", 1)])
+        row = json.loads(text)["probe"][0]
+        self.assertEqual((row["provider"], row["outcome"], row["sources"]), ("tavily", "ok", 1))
 
     def test_doctor_warns_of_what_serves_in_vain(self) -> None:
         _, text, _ = run("doctor", settings={"WEBSEARCH_ALLOW_PRIVATE": "10.0.0.0/99", "WEBSEARCH_CONFIG": "/nonexistent/env",

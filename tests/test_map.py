@@ -281,7 +281,7 @@ class MapTest(unittest.TestCase):
         packed = gzip.compress(sitemap(HOME + "/packed")[1].encode())
         site = Site({
             "/robots.txt": ("text/plain", f"Sitemap: {HOME}:443/index.xml\nSitemap: https://cdn.test/list.txt\nSitemap: {HOME}/sitemap.xml"),
-            "https://a.test:443/index.xml": sitemap_index(HOME + "/one.xml.gz", "https://elsewhere.test/no.xml", HOME + "/index.xml", HOME + "/deeper.xml"),
+            HOME + ":443/index.xml": sitemap_index(HOME + "/one.xml.gz", "https://elsewhere.test/no.xml", HOME + "/index.xml", HOME + "/deeper.xml"),
             "/one.xml.gz": ("application/gzip", packed), "/deeper.xml": sitemap_index(HOME + "/two.xml"),
             "/two.xml": sitemap(HOME + "/two"), "https://cdn.test/list.txt": ("text/plain", HOME + "/listed\nhttps://cdn.test/foreign"),
             "/": page(),
