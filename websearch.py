@@ -397,23 +397,35 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(name)  # json takes NaN and Infinity, which are no JSON
 
 
-def _wire_scanner() -> Any:
-    """The function that reads one JSON value at an index of a text: (the value, the index behind it)."""
-    make_scanner: Any
-    try:
-        from _json import make_scanner
-    except ImportError:
-        from json.scanner import make_scanner
-    return make_scanner(type("_Context", (), {  # a json.JSONDecoder as far as it is looked at
-        "strict": True, "object_hook": None, "object_pairs_hook": None, "memo": {}, "parse_float": float,
-        "parse_int": staticmethod(_integer), "parse_constant": staticmethod(_refuse_constant)}))
+_json_codec: List[Any] = []  # what reads the value at an index of a text; writers of UTF-8 and of ASCII; made once
+
+
+def _json_part(index: int) -> Any:
+    """A part of `_json_codec`: the reader gives (value, index behind it), a writer the pieces of a value's compact JSON."""
+    if not _json_codec:
+        context = type("_Context", (), {  # a json.JSONDecoder as far as a reader looks at it
+            "strict": True, "object_hook": None, "object_pairs_hook": None, "memo": {}, "parse_float": float,
+            "parse_int": staticmethod(_integer), "parse_constant": staticmethod(_refuse_constant)})
+        make_scanner: Any
+        make_encoder: Any
+        try:
+            from _json import encode_basestring, encode_basestring_ascii, make_encoder, make_scanner
+            writers = [make_encoder(None, None, escape, None, ":", ",", False, False, escape is encode_basestring)
+                       for escape in (encode_basestring, encode_basestring_ascii)]
+        except ImportError:
+            import json
+            from json.scanner import make_scanner
+            writers = [json.JSONEncoder(ensure_ascii=ascii, allow_nan=not ascii, separators=(",", ":")).iterencode
+                       for ascii in (False, True)]
+        _json_codec[:] = [make_scanner(context), *writers]
+    return _json_codec[index]
 
 
 def parse_wire_json(line: bytearray) -> Any:
     """The JSON value of a line in UTF-8; ValueError for what is none, whatever is raised for it."""
     try:
         text = line.decode("utf-8").lstrip("\ufeff").strip(" \t\r\n")
-        value, end = _wire_scanner()(text, 0)
+        value, end = _json_part(0)(text, 0)
     except (ValueError, RecursionError, MemoryError, StopIteration, SystemError):  # the last by Python 3.10, for a fault
         end = -1
     if end < 0 or end != len(text):
@@ -421,32 +433,14 @@ def parse_wire_json(line: bytearray) -> Any:
     return value
 
 
-_json_writers: List[Any] = []  # for plain UTF-8 and for ASCII, made when first needed
-
-
-def _json_writer(is_ascii: bool) -> Any:
-    """The function that gives the pieces of a value's compact JSON; it is called with the value and 0."""
-    if not _json_writers:
-        try:
-            import _json
-            make_encoder: Any = _json.make_encoder
-            _json_writers[:] = [make_encoder(None, None, escape, None, ":", ",", False, False, escape is _json.encode_basestring)
-                                for escape in (_json.encode_basestring, _json.encode_basestring_ascii)]
-        except ImportError:
-            import json
-            _json_writers[:] = [json.JSONEncoder(ensure_ascii=ascii, allow_nan=not ascii, separators=(",", ":")).iterencode
-                                for ascii in (False, True)]
-    return _json_writers[is_ascii]
-
-
 def compact_json(value: Any) -> str:
     """`value` as compact JSON, non-ASCII kept; not for the wire, which wants ASCII."""
-    return "".join(_json_writer(False)(value, 0))
+    return "".join(_json_part(1)(value, 0))
 
 
 def ascii_json(value: Any) -> str:
     """`value` as compact JSON in ASCII; ValueError for NaN and the like."""
-    return "".join(_json_writer(True)(value, 0))
+    return "".join(_json_part(2)(value, 0))
 
 
 def wire_json(value: Any) -> str:
@@ -1447,7 +1441,10 @@ class Workers:
     def _work(self, request: Any) -> None:
         """The life of a thread: its request, and then those that wait."""
         while request is not None:
-            self._run(request)
+            try:
+                self._run(request)
+            except BaseException as error:  # a defect ends its request, not the thread
+                log_defect(error)
             with self._lock:
                 self._requests.discard(request)
                 request = self._queue.pop(0) if self._queue else None
