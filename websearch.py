@@ -403,21 +403,23 @@ _json_codec: List[Any] = []  # what reads the value at an index of a text; write
 def _json_part(index: int) -> Any:
     """A part of `_json_codec`: the reader gives (value, index behind it), a writer the pieces of a value's compact JSON."""
     if not _json_codec:
-        context = type("_Context", (), {  # a json.JSONDecoder as far as a reader looks at it
-            "strict": True, "object_hook": None, "object_pairs_hook": None, "memo": {}, "parse_float": float,
-            "parse_int": staticmethod(_integer), "parse_constant": staticmethod(_refuse_constant)})
-        make_scanner: Any
-        make_encoder: Any
+        numbers: Dict[str, Any] = {"parse_int": _integer, "parse_constant": _refuse_constant}
         try:
-            from _json import encode_basestring, encode_basestring_ascii, make_encoder, make_scanner
-            writers = [make_encoder(None, None, escape, None, ":", ",", False, False, escape is encode_basestring)
-                       for escape in (encode_basestring, encode_basestring_ascii)]
+            import _json
+            c_half: Any = _json
+            escapes = c_half.encode_basestring, c_half.encode_basestring_ascii
+            context = type("_Context", (), {  # a json.JSONDecoder as far as a reader looks at it
+                "strict": True, "object_hook": None, "object_pairs_hook": None, "memo": {}, "parse_float": float,
+                **{name: staticmethod(function) for name, function in numbers.items()}})
+            _json_codec[:] = [c_half.make_scanner(context), *(
+                c_half.make_encoder(None, None, escape, None, ":", ",", False, False, escape is escapes[0])
+                for escape in escapes)]
         except ImportError:
             import json
-            from json.scanner import make_scanner
-            writers = [json.JSONEncoder(ensure_ascii=ascii, allow_nan=not ascii, separators=(",", ":")).iterencode
-                       for ascii in (False, True)]
-        _json_codec[:] = [make_scanner(context), *writers]
+            decoder: Any = json.JSONDecoder(**numbers)
+            _json_codec[:] = [decoder.scan_once, *(
+                json.JSONEncoder(ensure_ascii=ascii, allow_nan=not ascii, separators=(",", ":")).iterencode
+                for ascii in (False, True))]
     return _json_codec[index]
 
 
